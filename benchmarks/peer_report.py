@@ -181,10 +181,12 @@ The clients on the same Holdfast broker, 6 partitions, acks=all, linger of 5 ms:
 
 
 def insert(page: Path, section: str) -> None:
-    """Replace what is between the marks of a page. Raises ValueError for a page without them."""
-    text = page.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    """Replace what is between the marks of a page: the first and the last line of the section. Raises
+    ValueError for a page without them."""
+    text, section = page.read_text(), section.rstrip("\n")
+    first, last = section.partition("\n")[0], section.rpartition("\n")[2]
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{page} has no marks for the generated part: {BEGIN} and {END}")
-    page.write_text(before + section.rstrip("\n") + after)
+        raise ValueError(f"{page} has no marks for the generated part: {first} and {last}")
+    page.write_text(before + section + after)

@@ -11,9 +11,13 @@ from pathlib import Path
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.protocol.frames import SIZE
+from holdfast_log.protocol.messages.metadata import MetadataRequest
 from tests.hostile.probe import Turns
+from tests.integration.raw_socket import RawSocket
 
 _RECEIVE_BYTES = 1 << 18
+_SEND_BYTES = 1 << 16
+"""Small frames are sent so many bytes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +45,15 @@ class Target:
         self.broker = broker
         self.turns = turns
 
-    def attack(self, frames: list[bytes], *, timeout_s: float, reads: bool = True) -> Cost:
-        """Send the frames on one connection, and read all answers, or none. Ends after `timeout_s` at the
-        latest; a request may wait for something that does not come."""
+    def attack(self, frame: bytes, count: int = 1, *, timeout_s: float, reads: bool = True) -> Cost:
+        """Send the frame so often on one connection, and read all answers, or none. Ends after `timeout_s` at
+        the latest; a request may wait for something that does not come."""
         before = self.reset()
-        received = self.exchange(frames, timeout_s=timeout_s, reads=reads)
+        received = self.exchange(frame, count, timeout_s=timeout_s, reads=reads)
         self.settle()
         return Cost(
-            sum(map(len, frames)),
-            len(frames),
+            received.sent_bytes,
+            received.sent_bytes // len(frame),
             received.answers,
             received.bytes,
             received.is_closed,
@@ -58,28 +62,41 @@ class Target:
             self.turns.where,
         )
 
-    def exchange(self, frames: list[bytes], *, timeout_s: float, reads: bool) -> Received:
-        """Send the frames, and receive the answers if the client `reads`."""
+    def exchange(self, frame: bytes, count: int, *, timeout_s: float, reads: bool) -> Received:
+        """Send the frame so often, and receive the answers if the client `reads`."""
+        received = Received()
         with socket.create_connection((self.broker.host, self.broker.port)) as connection:
-            sender = threading.Thread(target=_send, args=(connection, frames), daemon=True)
+            sender = threading.Thread(target=_send, args=(connection, frame, count, received), daemon=True)
             sender.start()
             if reads:
-                received = receive(connection, len(frames), timeout_s)
+                receive(connection, count, timeout_s, received)
             else:
                 sender.join(timeout_s)
                 time.sleep(1)
-                received = Received(0, 0, False)
             self.settle()
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             sender.join(timeout_s)
         return received
 
+    def left_bytes(self, start_bytes: int, at_most: int, timeout_s: float = 20.0) -> int:
+        """By how much the resident memory is larger than `start_bytes`, as soon as that is no more than
+        `at_most`, or after `timeout_s`."""
+        ends_s = time.monotonic() + timeout_s
+        while True:
+            left = memory_bytes(self.broker.pid, "VmRSS") - start_bytes
+            if left <= at_most or time.monotonic() > ends_s:
+                return left
+            time.sleep(0.2)
+
     def settle(self) -> None:
-        """Wait until the broker has taken a turn: what it did before has been measured."""
+        """Wait until the broker has taken a turn: what it did before has been measured. A small request
+        brings the turns about, since an idle broker takes few."""
         seen, ends_s = self.turns.count, time.monotonic() + 120
-        while self.turns.count < seen + 2 and time.monotonic() < ends_s:
-            time.sleep(0.005)
+        with contextlib.suppress(OSError), RawSocket(self.broker.port) as small:
+            while self.turns.count < seen + 2 and time.monotonic() < ends_s:
+                if small.ask(MetadataRequest(topics=[]), 4) is None:
+                    return
 
     def reset(self) -> int:
         """Measure from now on. Returns the resident memory in bytes."""
@@ -91,29 +108,32 @@ class Target:
 
 @dataclass(slots=True)
 class Received:
-    """What a client has received."""
+    """What a client has sent and received."""
 
-    answers: int
-    bytes: int
-    is_closed: bool
+    answers: int = 0
+    bytes: int = 0
+    is_closed: bool = False
+    sent_bytes: int = 0
 
 
-def receive(connection: socket.socket, wanted: int, timeout_s: float) -> Received:
+def receive(connection: socket.socket, wanted: int, timeout_s: float, got: Received) -> None:
     """Receive `wanted` answers, without keeping them."""
-    got = Received(0, 0, False)
     ends_s = time.monotonic() + timeout_s
     left, head = 0, b""  # bytes of the present answer that are to come; bytes of the next one's size
     while got.answers < wanted:
-        connection.settimeout(max(0.01, ends_s - time.monotonic()))
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0:
+            return
+        connection.settimeout(left_s)
         try:
             data = connection.recv(_RECEIVE_BYTES)
         except TimeoutError:
-            return got
+            return
         except OSError:
             data = b""
         if not data:
             got.is_closed = True
-            return got
+            return
         got.bytes += len(data)
         position = 0
         while position < len(data):
@@ -130,13 +150,16 @@ def receive(connection: socket.socket, wanted: int, timeout_s: float) -> Receive
             position += taken_bytes
             if not left:
                 got.answers += 1
-    return got
 
 
-def _send(connection: socket.socket, frames: list[bytes]) -> None:
+def _send(connection: socket.socket, frame: bytes, count: int, to: Received) -> None:
+    at_once = max(1, _SEND_BYTES // len(frame))
     with contextlib.suppress(OSError):
-        for frame in frames:
-            connection.sendall(frame)
+        while count > 0:
+            data = frame * min(at_once, count)
+            connection.sendall(data)
+            to.sent_bytes += len(data)
+            count -= at_once
 
 
 def memory_bytes(pid: int, row: str) -> int:

@@ -1,40 +1,62 @@
 """Sends the costliest requests of every API and version to a broker, and writes what they cost as a table.
 
-scripts/hostile-requests.sh runs it. Each request is sent alone, then repeated without a pause on one
-connection and on three, with its answers read and not read, beside idle connections.
+scripts/hostile-requests.sh runs it. Each request is sent alone. That with the longest turn is then repeated
+without a pause on one connection and on three. So is that with the largest answer, and its answers are not
+read. Meanwhile a well-behaved client and a controller go on, beside idle connections.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import math
+import os
+import resource
 import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.peer_report import insert
 from holdfast_log.protocol.api import Api
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from tests.hostile.attack import Cost, Target, memory_bytes
 from tests.hostile.furnished import furnish, probed_broker
 from tests.hostile.generator import Variant, World, frame, served_apis, variants
+from tests.hostile.neighbour import Kind, Neighbour, Pace, running_neighbour
+from tests.hostile.report import (
+    GROWTH_BYTES_MAX,
+    LEFT_BYTES_MAX,
+    TURN_MS_MAX,
+    Row,
+    over_limits,
+    section,
+    size,
+    table,
+)
 from tests.integration.raw_socket import RawSocket
 from tests.zookeeper import running_server
 
-TURN_MS_MAX = 50.0
-"""Maximum processor time in ms of the reactor in one turn."""
-GROWTH_BYTES_MAX = 256 << 20
-"""Maximum growth of the broker's resident memory."""
 ATTEMPTS = 3
 """A request over a limit is sent so often: only what it costs each time is its own."""
+SEQUENCE_BYTES = 100 << 20
 
 _ANSWER_TIMEOUT_S = 8.0
 """Some requests wait for other clients, and none comes."""
 _REPEATED_TIMEOUT_S = 120.0
+_QUIET_S = 2.0
+"""How long the neighbour's pace is measured before the requests of a version."""
+_SEARCH_SHARE = 0.4
+"""Share of a version's time in which requests are sent alone."""
+_SEQUENCES = ((3, False), (3, True), (1, True), (1, False))
+"""Connections, and whether the answers are read. The costliest first."""
+_SPARE_FILES = 1000
+"""Files and connections that a broker has open beside the idle connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +89,14 @@ def measured(
     variant: Variant,
     bytes_max: int,
     turn_ms_max: float = TURN_MS_MAX,
+    timeout_s: float = _ANSWER_TIMEOUT_S,
+    attempts: int = ATTEMPTS,
 ) -> Finding:
     """Send a request, again if it seems to be over a limit, and take the cheapest."""
     data = frame(world, api, version, variant, 1, bytes_max)
     best: Finding | None = None
-    for _ in range(ATTEMPTS):
-        found = Finding(api, version, variant, data, target.attack([data], timeout_s=_ANSWER_TIMEOUT_S))
+    for _ in range(attempts):
+        found = Finding(api, version, variant, data, target.attack(data, timeout_s=timeout_s))
         if best is None or found.cost.longest_ms < best.cost.longest_ms:
             best = found
         if found.is_within(turn_ms_max):
@@ -81,52 +105,37 @@ def measured(
     return best
 
 
-def newest_findings_of(target: Target, world: World, api: Api, bytes_max: int) -> Iterator[Finding]:
-    """The cost of the ways that have found most, in the newest version of the API."""
-    for variant in variants(api, is_short=True):
-        yield measured(target, world, api, api.max_version, variant, bytes_max)
-
-
-def findings_of(target: Target, world: World, api: Api, bytes_max: int) -> Iterator[Finding]:
-    """The cost of every way to build a request of the API, in its first and last version, and of the
-    costliest ways in the versions between."""
-    ends = dict.fromkeys((api.max_version, api.min_version))
-    found: list[Finding] = []
-    for version in ends:
-        for variant in variants(api, is_short=False):
-            found.append(measured(target, world, api, version, variant, bytes_max))
-            yield found[-1]
-    slow = max(found, key=lambda each: each.cost.longest_ms).variant
-    large = max(found, key=lambda each: each.cost.answer_bytes).variant
-    for version in api.versions:
-        if version not in ends:
-            for variant in dict.fromkeys((slow, large)):
-                yield measured(target, world, api, version, variant, bytes_max)
-
-
-def repeated(target: Target, finding: Finding, *, connections: int, reads: bool, bytes_max: int) -> Cost:
-    """Send the request again and again, up to 1,000 times and `bytes_max` in all, on each connection."""
-    count = max(1, min(1000, bytes_max // len(finding.frame)))
-    frames = [finding.frame] * count
+def repeated(
+    target: Target,
+    finding: Finding,
+    *,
+    connections: int,
+    reads: bool,
+    bytes_max: int,
+    timeout_s: float = _REPEATED_TIMEOUT_S,
+) -> Cost:
+    """Send the request again and again, up to `bytes_max` in all, on each connection."""
+    count = max(1, bytes_max // len(finding.frame))
     others = [
-        threading.Thread(target=_flood, args=(target, frames, reads), daemon=True)
+        threading.Thread(target=_flood, args=(target, finding.frame, count, reads, timeout_s), daemon=True)
         for _ in range(connections - 1)
     ]
     for other in others:
         other.start()
-    cost = target.attack(frames, timeout_s=_REPEATED_TIMEOUT_S, reads=reads)
+    cost = target.attack(finding.frame, count, timeout_s=timeout_s, reads=reads)
     for other in others:
-        other.join(_REPEATED_TIMEOUT_S)
+        other.join()
     return cost
 
 
-def _flood(target: Target, frames: list[bytes], reads: bool) -> None:
-    Target(target.broker, target.turns).exchange(frames, timeout_s=_REPEATED_TIMEOUT_S, reads=reads)
+def _flood(target: Target, frame: bytes, count: int, reads: bool, timeout_s: float) -> None:
+    target.exchange(frame, count, timeout_s=timeout_s, reads=reads)
 
 
 @contextmanager
 def idle_connections(target: Target, count: int) -> Iterator[None]:
-    """Connections that send nothing."""
+    """Connections that send nothing. The limit of open files is raised as far as they need it."""
+    _allow_files(count + _SPARE_FILES)
     with ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(socket.create_connection((target.broker.host, target.broker.port)))
@@ -141,109 +150,258 @@ def is_serving(target: Target) -> bool:
         return bool(connection.call(MetadataRequest(topics=[]), 4).brokers)
 
 
-# -- report --------------------------------------------------------------------------------------------------
+def _allow_files(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            raise SystemExit(f"{count} open files are needed, and the system allows {hard}: see ulimit -Hn")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-def table(findings: Iterable[Finding]) -> str:
-    """For each API and version the longest turn, the largest answer and the most memory, as Markdown."""
-    worst: dict[tuple[str, int], list[Finding]] = {}
-    for each in findings:
-        worst.setdefault((each.api.name, each.version), []).append(each)
-    lines = [
-        "| API | Version | Longest turn | … of a request of | Largest answer | … to a request of | Memory |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for (name, version), found in sorted(worst.items()):
-        slow = max(found, key=lambda each: each.cost.longest_ms)
-        large = max(found, key=lambda each: each.cost.answer_bytes)
-        memory = max(each.cost.grown_bytes for each in found)
-        lines.append(
-            f"| {name} | {version} | {slow.cost.longest_ms:.0f} ms | {_size(slow.cost.request_bytes)} "
-            f"| {_size(large.cost.answer_bytes)} | {_size(large.cost.request_bytes)} | {_size(memory)} |"
+# -- the campaign --------------------------------------------------------------------------------------------
+
+
+class Budget:
+    """The time of the campaign. The versions of APIs that have not been attacked yet share it equally."""
+
+    def __init__(
+        self, minutes: float | None, shares: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._shares = shares
+        self._ends_s = math.inf if minutes is None else clock() + minutes * 60
+
+    def next_share(self) -> float:
+        """Take a share. Returns its length in seconds; infinite without a limit."""
+        left_s = max(0.0, self._ends_s - self._clock())
+        share_s = left_s / max(1, self._shares)
+        self._shares -= 1
+        return share_s
+
+
+@dataclass(slots=True)
+class Watched:
+    """A target with its well-behaved neighbours."""
+
+    target: Target
+    world: World
+    client: Neighbour
+    controller: Neighbour
+
+    def paces_since(self, began_s: float) -> tuple[Pace, Pace]:
+        """The client's pace and the controller's."""
+        now_s = time.monotonic()
+        return self.client.pace(began_s, now_s), self.controller.pace(began_s, now_s)
+
+
+@dataclass(slots=True)
+class Version:
+    """The attack with the requests of one version of an API. Ends after `share_s`, but sends each kind of
+    sequence and one request at least."""
+
+    watched: Watched
+    api: Api
+    version: int
+    bytes_max: int
+    share_s: float
+    findings: list[Finding] = field(default_factory=list)
+    sequences: list[Cost] = field(default_factory=list)
+    paces: list[tuple[Pace, Pace]] = field(default_factory=list)
+
+    def attack(self, ways: list[Variant], *, is_alone: bool) -> Row:
+        """Send requests built in these ways, then sequences of the one with the longest turn, or, if
+        the answers are not read, with the largest answer."""
+        target, began_s = self.watched.target, time.monotonic()
+        start_bytes = memory_bytes(target.broker.pid, "VmRSS")
+        time.sleep(_QUIET_S)
+        before, _ = self.watched.paces_since(began_s)
+        self._search(ways, began_s + _SEARCH_SHARE * self.share_s)
+        for number, (connections, reads) in enumerate(() if is_alone else _SEQUENCES):
+            left_s = began_s + self.share_s - time.monotonic()
+            timeout_s = min(_REPEATED_TIMEOUT_S, max(1.0, left_s / (len(_SEQUENCES) - number)))
+            self._repeat(connections, reads, timeout_s)
+        return self._row(before, target.left_bytes(start_bytes, LEFT_BYTES_MAX))
+
+    def _search(self, ways: list[Variant], ends_s: float) -> None:
+        began_s = time.monotonic()
+        for way in ways:
+            left_s = ends_s - time.monotonic()
+            if self.findings and left_s <= 0:
+                break
+            found = measured(
+                self.watched.target,
+                self.watched.world,
+                self.api,
+                self.version,
+                way,
+                self.bytes_max,
+                timeout_s=min(_ANSWER_TIMEOUT_S, max(1.0, left_s)),
+            )
+            self.findings.append(found)
+            if not found.is_within():
+                note(f"OVER {found}\n{found.cost.where}")
+        self.paces.append(self.watched.paces_since(began_s))
+
+    def _repeat(self, connections: int, reads: bool, timeout_s: float) -> None:
+        began_s = time.monotonic()
+        cost = repeated(
+            self.watched.target,
+            self.slowest if reads else self.largest,
+            connections=connections,
+            reads=reads,
+            bytes_max=SEQUENCE_BYTES,
+            timeout_s=timeout_s,
         )
-    return "\n".join(lines)
+        self.sequences.append(cost)
+        self.paces.append(self.watched.paces_since(began_s))
+        client, controller = self.paces[-1]
+        note(
+            f"  {cost.requests} times on each of {connections}, {'read' if reads else 'not read'}: "
+            f"{cost.longest_ms:.0f} ms, {size(cost.grown_bytes)}; neighbour's p99 of {client.rounds} rounds "
+            f"{client.p99_ms:.1f} ms; longest order {controller.longest_ms:.0f} ms"
+        )
+
+    @property
+    def slowest(self) -> Finding:
+        return max(self.findings, key=lambda each: each.cost.longest_ms)
+
+    @property
+    def largest(self) -> Finding:
+        return max(self.findings, key=lambda each: each.cost.answer_bytes)
+
+    def _row(self, before: Pace, left_bytes: int) -> Row:
+        costs = [*(each.cost for each in self.findings), *self.sequences]
+        longest = max(costs, key=lambda each: each.longest_ms)
+        return Row(
+            self.api.name,
+            self.version,
+            requests=sum(each.requests for each in costs),
+            longest_ms=longest.longest_ms,
+            longest_of_bytes=longest.request_bytes // max(1, longest.requests),
+            answer_bytes=self.largest.cost.answer_bytes,
+            grown_bytes=max(each.grown_bytes for each in costs),
+            left_bytes=left_bytes,
+            before=before,
+            during=max((client for client, _ in self.paces), key=lambda each: (each.failed, each.p99_ms)),
+            controller=max((each for _, each in self.paces), key=lambda each: each.longest_ms),
+            where=longest.where,
+        )
 
 
-def _size(count: int) -> str:
-    if count < 10_000:
-        return f"{count} B"
-    return f"{count / 1000:.0f} KB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+def versions_of(api: Api, which: str) -> list[int]:
+    """The versions to attack. The newest and the oldest are first: the costliest ways are searched there."""
+    if which == "newest":
+        return [api.max_version]
+    return list(dict.fromkeys((api.max_version, api.min_version, *api.versions)))
+
+
+def attack_api(
+    watched: Watched, api: Api, arguments: argparse.Namespace, budget: Budget, idle: int
+) -> Iterator[Row]:
+    """The costs of the API's versions: of every way to build a request in its newest and oldest version, and
+    of the costliest ways in those between. Of the newest version alone, only the ways that found most."""
+    ends: list[Finding] = []
+    for version in versions_of(api, arguments.versions):
+        is_end = version in (api.max_version, api.min_version)
+        ways = list(variants(api, is_short=arguments.versions == "newest"))
+        if not is_end:
+            slow = max(ends, key=lambda each: each.cost.longest_ms).variant
+            large = max(ends, key=lambda each: each.cost.answer_bytes).variant
+            ways = list(dict.fromkeys((slow, large)))
+        attacked = Version(watched, api, version, arguments.mebibytes << 20, budget.next_share())
+        with idle_connections(watched.target, idle):
+            row = attacked.attack(ways, is_alone=arguments.alone)
+        if is_end:
+            ends += attacked.findings
+        assert is_serving(watched.target), f"the broker does not serve after {row.name}"
+        note(f"{attacked.slowest}")
+        for text in row.over():
+            note(f"OVER {row.name}: {text}")
+        yield row
+
+
+def _run(arguments: argparse.Namespace, target: Target, world: World, directory: Path) -> list[Row]:
+    apis = [api for api in served_apis() if not arguments.api or api.name in arguments.api]
+    budget = Budget(arguments.minutes, sum(len(versions_of(api, arguments.versions)) for api in apis))
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        client = stack.enter_context(running_neighbour(directory, target.broker.port, Kind.CLIENT))
+        brokers_port = target.broker.brokers_port
+        controller = stack.enter_context(running_neighbour(directory, brokers_port, Kind.CONTROLLER))
+        watched = Watched(target, world, client, controller)
+        client.pace(0, time.monotonic())  # It has begun.
+        before = memory_bytes(target.broker.pid, "VmRSS")
+        for api in apis:
+            rows += attack_api(watched, api, arguments, budget, arguments.idle)
+        grown = memory_bytes(target.broker.pid, "VmRSS") - before
+    note(f"Resident memory is {grown >> 20} MiB larger than before")
+    return rows
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="hostile-requests.sh",
         description="Send the costliest requests of every API and version to a broker, and report the "
-        "longest turn of its reactor, the largest answer and the growth of its memory. Status 1 if any is "
-        "over its limit.",
+        "longest turn of its reactor, the largest answer, the growth of its memory, and how long a "
+        "well-behaved client and a controller waited meanwhile. Status 1 if anything is over its limit.",
     )
     parser.add_argument("--partitions", type=int, default=2000, help="partitions of one topic (2000)")
     parser.add_argument("--topics", type=int, default=300, help="topics of one partition (300)")
     parser.add_argument("--groups", type=int, default=200, help="groups with committed offsets (200)")
-    parser.add_argument("--idle", type=int, default=0, help="idle connections beside (0)")
+    parser.add_argument("--idle", type=int, default=2000, help="idle connections beside (2000)")
     parser.add_argument("--mebibytes", type=int, default=4, help="maximum size of one request (4)")
     parser.add_argument("--api", action="append", help="only these APIs; may be given more than once")
     parser.add_argument(
-        "--newest", action="store_true", help="only the newest version of each API, in few ways"
+        "--versions",
+        choices=("newest", "all"),
+        default="all",
+        help="all of each API (the default), or the newest alone and in the few ways that have found most",
     )
-    parser.add_argument("--repeat", action="store_true", help="also repeat the costliest request of each API")
-    return parser.parse_args()
+    parser.add_argument("--alone", action="store_true", help="send no sequences of the costliest requests")
+    parser.add_argument(
+        "--minutes", type=float, help="about how long it may take; otherwise as long as everything takes"
+    )
+    parser.add_argument("--docs", type=Path, help="write the table into reliability.md of this directory")
+    arguments = parser.parse_args()
+    unknown = set(arguments.api or ()) - {api.name for api in served_apis()}
+    if unknown:
+        parser.error(f"unknown APIs: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def conditions(arguments: argparse.Namespace) -> str:
+    """How was measured, for readers."""
+    return (
+        f"On {os.cpu_count()} cores, with {arguments.partitions + arguments.topics:,} partitions, "
+        f"{arguments.groups} groups and {arguments.idle:,} idle connections; requests of up to "
+        f"{arguments.mebibytes} MiB"
+        + ("." if arguments.alone else ", and sequences of up to 100 MB on each connection.")
+        + (f" All within {arguments.minutes:g} minutes." if arguments.minutes else "")
+    )
 
 
 def main() -> int:
     arguments = _arguments()
     gc.disable()  # Requests are built of many objects, none of them in a cycle.
+    _allow_files(arguments.idle + _SPARE_FILES)  # The broker inherits the limit.
     with (
         tempfile.TemporaryDirectory() as directory,
         running_server(use_docker=False) as zookeeper,
         probed_broker(Path(directory), zookeeper) as target,
     ):
         world = furnish(target.broker, arguments.partitions, arguments.topics, arguments.groups)
-        with idle_connections(target, arguments.idle):
-            findings = _run(arguments, target, world)
+        rows = _run(arguments, target, world, Path(directory))
         target.broker.restart()
         assert is_serving(target), "the broker does not serve after its restart"
-    print(table(findings))
-    over = [each for each in findings if not each.is_within()]
-    return 1 if over else 0
+    print(table(rows))
+    print("\n".join(over_limits(rows)))
+    if arguments.docs:
+        insert(arguments.docs / "reliability.md", section(conditions(arguments), rows))
+    return 1 if over_limits(rows) else 0
 
 
-def _run(arguments: argparse.Namespace, target: Target, world: World) -> Sequence[Finding]:
-    findings: list[Finding] = []
-    before = memory_bytes(target.broker.pid, "VmRSS")
-    for api in served_apis():
-        if arguments.api and api.name not in arguments.api:
-            continue
-        own = []
-        search = newest_findings_of if arguments.newest else findings_of
-        for finding in search(target, world, api, arguments.mebibytes << 20):
-            own.append(finding)
-            if not finding.is_within():
-                _note(f"OVER {finding}\n{finding.cost.where}")
-        findings += own
-        worst = max(own, key=lambda each: each.cost.longest_ms)
-        _note(f"{worst}")
-        if arguments.repeat:
-            _repeat(target, worst)
-        assert is_serving(target), f"the broker does not serve after {api.name}"
-    grown = memory_bytes(target.broker.pid, "VmRSS") - before
-    _note(f"Resident memory is {grown >> 20} MiB larger than before")
-    return findings
-
-
-def _repeat(target: Target, worst: Finding) -> None:
-    for connections in (1, 3):
-        for reads in (True, False):
-            cost = repeated(target, worst, connections=connections, reads=reads, bytes_max=100 << 20)
-            _note(
-                f"  {cost.requests} times on {connections}, {'read' if reads else 'not read'}: "
-                f"{cost.longest_ms:.0f} ms, {cost.grown_bytes >> 20} MiB, {cost.answer_bytes} bytes"
-            )
-            if cost.longest_ms > TURN_MS_MAX or cost.grown_bytes > GROWTH_BYTES_MAX:
-                _note(f"OVER\n{cost.where}")
-
-
-def _note(text: str) -> None:
+def note(text: str) -> None:
+    """Tell the user what happens."""
     print(text, file=sys.stderr, flush=True)
 
 

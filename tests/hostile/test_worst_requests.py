@@ -12,21 +12,21 @@ import pytest
 
 from holdfast_log.protocol.api import Api
 from tests.hostile.attack import Target, memory_bytes
-from tests.hostile.campaign import (
-    GROWTH_BYTES_MAX,
-    TURN_MS_MAX,
-    idle_connections,
-    is_serving,
-    measured,
-    repeated,
-)
+from tests.hostile.campaign import idle_connections, is_serving, measured, repeated
 from tests.hostile.furnished import furnish, probed_broker
 from tests.hostile.generator import Names, World, served_apis, variants
+from tests.hostile.neighbour import Kind, running_neighbour
 from tests.hostile.probe import Probe, Turns
+from tests.hostile.report import GROWTH_BYTES_MAX, TURN_MS_MAX
 
 BUSY_TURN_MS_MAX = 2 * TURN_MS_MAX
 """Where other processes share the processor, they take the caches from the broker, and its processor time is
 up to twice that of a quiet machine, for which the limit is."""
+ATTEMPTS = 20
+"""A request that takes a long turn by itself takes it each time. What others do to the broker passes."""
+TIMEOUT_S = 2.0
+"""So long are answers waited for that wait for other clients. What the broker does later is measured as well:
+it takes two turns before the measurement ends."""
 REQUEST_BYTES = 1 << 20
 IDLE = 200
 LISTING = ("Metadata", "DescribeConfigs", "OffsetFetch")
@@ -56,7 +56,16 @@ def test_no_request_takes_a_long_turn_or_much_memory(attacked: Attacked, api: Ap
     for variant in variants(api, is_short=True):
         if variant.names is Names.UNKNOWN and variant.shape == "many in many":
             continue  # It has found least, and the default run is to be short.
-        found = measured(*attacked, api, api.max_version, variant, REQUEST_BYTES, BUSY_TURN_MS_MAX)
+        found = measured(
+            *attacked,
+            api,
+            api.max_version,
+            variant,
+            REQUEST_BYTES,
+            BUSY_TURN_MS_MAX,
+            timeout_s=TIMEOUT_S,
+            attempts=ATTEMPTS,
+        )
         assert found.is_within(BUSY_TURN_MS_MAX), f"{found}\n{found.cost.where}"
     assert is_serving(attacked.target)
 
@@ -71,6 +80,24 @@ def test_requests_whose_answers_nobody_reads_take_little_memory(attacked: Attack
         cost = repeated(target, found, connections=3, reads=False, bytes_max=4 << 20)
     assert cost.grown_bytes <= GROWTH_BYTES_MAX, f"{name}: {cost}"
     assert is_serving(target)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_neighbour_notes_its_rounds_and_those_that_the_broker_does_not_answer(
+    attacked: Attacked, tmp_path: Path, kind: Kind
+) -> None:
+    broker = attacked.target.broker
+    port = broker.port if kind is Kind.CLIENT else broker.brokers_port
+    with running_neighbour(tmp_path, port, kind) as neighbour:
+        assert neighbour.pace(0, time.monotonic()).failed == 0
+        broker.pause()
+        try:
+            now_s = time.monotonic()
+            assert neighbour.pace(now_s, now_s, wait_s=0.2).failed == 1
+        finally:
+            broker.resume()
+        now_s = time.monotonic()
+        assert neighbour.pace(now_s, now_s).failed == 0
 
 
 def test_the_broker_starts_again_after_all_of_them(attacked: Attacked) -> None:

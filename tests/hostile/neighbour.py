@@ -1,0 +1,196 @@
+"""Well-behaved neighbours of a hostile client: how long a broker makes them wait.
+
+    python -m tests.hostile.neighbour FILE PORT KIND
+
+A neighbour is a process of its own, so that what the hostile client does in its process does not slow it. It
+takes rounds until it is ended, and notes in FILE when each began and how long it took.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from holdfast_log.coordinator.parent_process import die_with_parent
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.integration.raw_socket import RawSocket
+from tests.models.batches import batch
+
+TOPIC = "neighbour"
+_ROUND_S = 0.01
+"""A round begins so long after the last one began, or at once where that one took longer."""
+_SAMPLE = struct.Struct("<dd")
+_WAIT_S = 120.0
+_POLL_S = 0.01
+
+
+class Kind(StrEnum):
+    """What a neighbour does in a round."""
+
+    CLIENT = "client"
+    """Produces a record with acks=all, and fetches it."""
+    CONTROLLER = "controller"
+    """Sends an order to the listener of brokers: one for an earlier registration, which changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long rounds took. `failed` rounds had an error, or lost the connection."""
+
+    rounds: int
+    failed: int
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+
+
+def pace_of(times_ms: Sequence[float]) -> Pace:
+    """`times_ms` are infinite for rounds that failed."""
+    ordered = sorted(times_ms)
+    return Pace(
+        len(ordered),
+        sum(map(math.isinf, ordered)),
+        percentile(ordered, 0.5),
+        percentile(ordered, 0.99),
+        ordered[-1],
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The least value that is not exceeded by this share of the values."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+class Neighbour:
+    """A running neighbour."""
+
+    def __init__(self, process: subprocess.Popen[bytes], path: Path) -> None:
+        self._process = process
+        self._path = path
+        self._read_bytes = 0
+        self._rounds: list[tuple[float, float]] = []  # when each began, by the monotonic clock; its ms
+
+    def pace(self, began_s: float, ended_s: float, wait_s: float = _WAIT_S) -> Pace:
+        """The rounds that fell into this time, wholly or in part. The last one is waited for: one that the
+        broker has not answered after `wait_s` counts as failed."""
+        waits_until_s = time.monotonic() + wait_s
+        while not (self._read() and self._rounds[-1][0] >= ended_s):
+            if self._process.poll() is not None:
+                raise ChildProcessError("the neighbour has ended; its message is above")
+            if time.monotonic() > waits_until_s:
+                return pace_of([*self._within(began_s, ended_s), math.inf])
+            time.sleep(_POLL_S)
+        # A short time may lie between two rounds.
+        return pace_of(list(self._within(began_s, ended_s)) or [self._rounds[-1][1]])
+
+    def _within(self, began_s: float, ended_s: float) -> Iterator[float]:
+        for at_s, took_ms in self._rounds:
+            if at_s <= ended_s and (at_s >= began_s or at_s + took_ms / 1000 >= began_s):
+                yield took_ms
+
+    def _read(self) -> bool:
+        """Read what is new. Returns whether there is any round."""
+        with open(self._path, "rb") as file:
+            file.seek(self._read_bytes)
+            data = file.read()
+        data = data[: len(data) // _SAMPLE.size * _SAMPLE.size]
+        self._read_bytes += len(data)
+        self._rounds += _SAMPLE.iter_unpack(data)
+        return bool(self._rounds)
+
+
+@contextmanager
+def running_neighbour(directory: Path, port: int, kind: Kind) -> Iterator[Neighbour]:
+    """A neighbour that takes rounds until the block ends."""
+    path = directory / f"rounds-{kind}"
+    path.write_bytes(b"")
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(path), str(port), kind], preexec_fn=die_with_parent
+    )
+    try:
+        yield Neighbour(process, path)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+# -- in the neighbour's process ------------------------------------------------------------------------------
+
+
+def order(socket: RawSocket) -> None:
+    """Send an order of a controller for an earlier registration of the broker."""
+    request = UpdateMetadataRequest(
+        controller_id=1, controller_epoch=0, broker_epoch=0, topic_states=[], live_brokers=[]
+    )
+    refusal = socket.call(request).error_code
+    assert refusal == ErrorCode.STALE_BROKER_EPOCH, f"the order was answered by error {refusal}"
+
+
+def produce_and_fetch(socket: RawSocket) -> None:
+    """Append a record, and read it."""
+    produced = PartitionProduceData(index=0, records=batch(b"x" * 100))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[produced])]
+    )
+    (appended,) = socket.call(request, 9).responses[0].partition_responses
+    assert not appended.error_code, f"produce was answered by error {appended.error_code}"
+    wanted = FetchPartition(partition=0, fetch_offset=appended.base_offset, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic=TOPIC, partitions=[wanted])]
+    (fetched,) = (
+        socket.call(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=topics), 11).responses[0].partitions
+    )
+    assert not fetched.error_code, f"fetch was answered by error {fetched.error_code}"
+    assert fetched.records, "the fetch has not returned the record"
+
+
+def create_topic(port: int) -> None:
+    """Create the topic of the neighbour, unless it exists."""
+    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    with RawSocket(port) as socket:
+        socket.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 5)
+        while True:
+            try:
+                return produce_and_fetch(socket)
+            except AssertionError:  # Its leader has not taken it over yet.
+                time.sleep(_POLL_S)
+
+
+def take_rounds(path: Path, port: int, act: Callable[[RawSocket], None]) -> None:
+    """Take rounds on one connection, and on a new one after each failure, without an end."""
+    with open(path, "ab", buffering=0) as file:
+        while True:
+            with RawSocket(port, client_id=TOPIC) as socket:
+                is_open = True
+                while is_open:
+                    began_s = time.monotonic()
+                    try:
+                        act(socket)
+                        took_s = time.monotonic() - began_s
+                    except (OSError, AssertionError) as error:
+                        print(f"neighbour: {error!r}", file=sys.stderr, flush=True)
+                        is_open, took_s = False, math.inf
+                    file.write(_SAMPLE.pack(began_s, took_s * 1000))
+                    time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
+
+
+def main() -> None:
+    path, port, kind = Path(sys.argv[1]), int(sys.argv[2]), Kind(sys.argv[3])
+    if kind is Kind.CLIENT:
+        create_topic(port)
+    take_rounds(path, port, produce_and_fetch if kind is Kind.CLIENT else order)
+
+
+if __name__ == "__main__":
+    main()
