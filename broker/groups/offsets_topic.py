@@ -85,7 +85,8 @@ class OffsetsTopic:
         elif error is not self._last_error:
             _log.warning(
                 "The controller could not create %s: %s. Consumer groups cannot work until it exists; it "
-                "needs as many live brokers as offsets.topic.replication.factor",
+                "needs as many live brokers as offsets.topic.replication.factor, and that must not be below "
+                "min.insync.replicas",
                 OFFSETS_TOPIC,
                 error,
             )

@@ -75,7 +75,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     def _check_settings(self, topic: TopicCreation) -> None:
         """Raises BrokerError INVALID_CONFIG."""
         try:
-            self.settings.check_new_topic(topic.name, topic.configs)
+            self.settings.check_new_topic(topic.name, topic.configs, replicas_of(topic))
         except SettingError as error:
             raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
@@ -149,6 +149,13 @@ def _log_created(
             configs = wanted[name].configs
             counts = result.partition_count, result.replication_factor
             log_change(context, what, name, *counts, shown(dict(configs)))
+
+
+def replicas_of(topic: TopicCreation) -> int | None:
+    """How many replicas each partition of a new topic has at least; None for the brokers' default."""
+    if topic.assignments:
+        return min(map(len, topic.assignments.values()))
+    return topic.replication_factor if topic.replication_factor > 0 else None
 
 
 def _new_topic(topic: CreatableTopic) -> TopicCreation:

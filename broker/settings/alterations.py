@@ -66,53 +66,82 @@ def altered(
 
 SEGMENT_INDEX_BYTES_MIN = 1000
 """Minimum of segment.index.bytes that a client may set: a full index starts the next segment."""
+INDEX_INTERVAL_BYTES_MAX = 1 << 20
+"""Maximum of index.interval.bytes that a client may set: whoever looks for an offset or a time reads the
+headers of all batches between two entries of an index, and the broker serves nobody meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentMinimums:
-    """How small a client may make the segments of a log. Each segment costs several files, and a snapshot of
-    the producers: very small ones make each append cost as much as a segment."""
+class ClientBound:
+    """The smallest and the largest value that a client may give a setting; None for no such bound. `why`
+    says where the bound comes from."""
+
+    smallest: int | None
+    largest: int | None
+    why: str
+
+    def refusal(self, value: int) -> str | None:
+        """What a value has to be instead, and why; None if it may be set."""
+        if self.smallest is not None and value < self.smallest:
+            return f"at least {self.smallest}, {self.why}"
+        if self.largest is not None and value > self.largest:
+            return f"at most {self.largest}, {self.why}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBounds:
+    """How small a client may make the segments of a log, and how sparse their indexes. Each segment costs
+    several files, and a snapshot of the producers: very small ones make each append cost as much as a
+    segment."""
 
     bytes_min: int
     ms_min: int
 
-    def of_topic(self) -> dict[str, tuple[int, str]]:
-        """The minimum of each setting of a topic, and where it comes from."""
-        bytes_min = (self.bytes_min, "which is log.segment.bytes.min of this broker")
-        ms_min = (self.ms_min, "which is log.segment.ms.min of this broker")
-        index_min = (SEGMENT_INDEX_BYTES_MIN, "because a full index starts the next segment")
+    def of_topic(self) -> dict[str, ClientBound]:
+        """The bound of each setting of a topic."""
+        ms_min = ClientBound(self.ms_min, None, "which is log.segment.ms.min of this broker")
         return {
-            "segment.bytes": bytes_min,
+            "segment.bytes": ClientBound(
+                self.bytes_min, None, "which is log.segment.bytes.min of this broker"
+            ),
             "segment.ms": ms_min,
             "max.compaction.lag.ms": ms_min,
-            "segment.index.bytes": index_min,
+            "segment.index.bytes": ClientBound(
+                SEGMENT_INDEX_BYTES_MIN, None, "because a full index starts the next segment"
+            ),
+            "index.interval.bytes": ClientBound(
+                None,
+                INDEX_INTERVAL_BYTES_MAX,
+                "because reading from an offset begins with so many bytes of log",
+            ),
         }
 
-    def of_broker(self) -> dict[str, tuple[int, str]]:
+    def of_broker(self) -> dict[str, ClientBound]:
         """The same for the settings of brokers that are the defaults of these."""
         names = {
             "segment.bytes": "log.segment.bytes",
             "segment.ms": "log.roll.ms",
             "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
             "segment.index.bytes": "log.index.size.max.bytes",
+            "index.interval.bytes": "log.index.interval.bytes",
         }
-        return {names[name]: minimum for name, minimum in self.of_topic().items()}
+        return {names[name]: bound for name, bound in self.of_topic().items()}
 
 
 def check_segments(
-    configs: Mapping[str, str | None], own: Mapping[str, str], minimums: Mapping[str, tuple[int, str]]
+    configs: Mapping[str, str | None], own: Mapping[str, str], bounds: Mapping[str, ClientBound]
 ) -> None:
-    """Raises `SettingError` if a client sets one of these settings below its minimum, so that a log would
-    have very many segments. `minimums` has for each the minimum and where it comes from. A value that `own`
-    has may stay."""
-    for name, (minimum, source) in minimums.items():
+    """Raises `SettingError` if a client sets one of these settings beyond its bound, so that a log would
+    have very many segments, or very long ways from one index entry to the next. A value that `own` has may
+    stay."""
+    for name, bound in bounds.items():
         value = configs.get(name)
-        if value is None or value == own.get(name):
+        if value is None or value == own.get(name) or not value.strip().lstrip("+").isdecimal():
             continue
-        if value.strip().lstrip("+").isdecimal() and int(value) < minimum:
-            raise SettingError(
-                f"Invalid value {value} for configuration {name}: expected at least {minimum}, {source}"
-            )
+        refusal = bound.refusal(int(value))
+        if refusal is not None:
+            raise SettingError(f"Invalid value {value} for configuration {name}: expected {refusal}")
 
 
 def _edited_list(current: str, change: str, operation: ConfigOperation) -> str:

@@ -102,9 +102,9 @@ class SettingChanges:
     ) -> Deferred[BrokerError | None]:
         def bounded(own: dict[str, str]) -> dict[str, str]:
             changed = change(own)
-            minimums = self._settings.segment_minimums
+            bounds = self._settings.segment_bounds
             is_topic = kind == TOPICS
-            check_segments(changed, own, minimums.of_topic() if is_topic else minimums.of_broker())
+            check_segments(changed, own, bounds.of_topic() if is_topic else bounds.of_broker())
             if is_topic and name in INTERNAL_TOPICS:
                 check_internal_topic(name, changed, own, self._replicas_of(name))
             return changed

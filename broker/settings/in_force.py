@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast_log.broker.log.settings import LogSettings, topic_defaults
-from holdfast_log.broker.settings.alterations import Alteration, SegmentMinimums, altered, worded_as_in_kafka
+from holdfast_log.broker.settings.alterations import Alteration, SegmentBounds, altered, worded_as_in_kafka
 from holdfast_log.clients.settings import Setting, SettingError, Settings, closest_name, shown_value
 
 _log = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ class SettingsInForce(Mapping[str, Any]):
         return self.static.rows
 
     @property
-    def segment_minimums(self) -> SegmentMinimums:
-        """How small clients may make segments."""
-        return SegmentMinimums(self["log.segment.bytes.min"], self["log.segment.ms.min"])
+    def segment_bounds(self) -> SegmentBounds:
+        """How small clients may make segments, and how sparse their indexes."""
+        return SegmentBounds(self["log.segment.bytes.min"], self["log.segment.ms.min"])
 
     def __getitem__(self, name: str) -> Any:
         return self._altered[name] if name in self._altered else self.static[name]

@@ -61,16 +61,23 @@ def check_internal_topic(
         _check_value(topic, name, value, replicas)
 
 
+def check_enough_replicas(topic: str, min_in_sync: float, replicas: int) -> None:
+    """Raises `SettingError` if an internal topic whose partitions have so many replicas would have the value
+    `min_in_sync` of min.insync.replicas, its own or the brokers' default."""
+    if min_in_sync > replicas:
+        raise SettingError(
+            f"min.insync.replicas of the internal topic {topic} is {min_in_sync:g} and must be at most "
+            f"{replicas}, the number of its replicas: with more, brokers cannot store what groups commit"
+        )
+
+
 def _check_value(topic: str, name: str, value: str, replicas: int | None) -> None:
     bound = _BOUNDS.get(name)
     number = _number(value)
     if number is None:
         return  # Not a number: the check of the setting's type refuses what it must.
-    if name == "min.insync.replicas" and replicas is not None and number > replicas:
-        raise SettingError(
-            f"min.insync.replicas of the internal topic {topic} must be at most {replicas}, the number of "
-            "its replicas: with more, brokers cannot store what groups commit"
-        )
+    if name == "min.insync.replicas" and replicas is not None:
+        check_enough_replicas(topic, number, replicas)
     if bound is not None and not bound[0] <= number <= bound[1]:
         raise SettingError(
             f"{name} of the internal topic {topic} must be {bound[2]}: otherwise brokers cannot store what "

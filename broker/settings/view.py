@@ -19,7 +19,7 @@ from holdfast_log.broker.settings.alterations import (
     worded_as_in_kafka,
 )
 from holdfast_log.broker.settings.in_force import SettingsInForce
-from holdfast_log.broker.settings.internal_topics import check_internal_topic
+from holdfast_log.broker.settings.internal_topics import check_enough_replicas, check_internal_topic
 from holdfast_log.clients.settings import (
     REQUIRED,
     Setting,
@@ -106,13 +106,21 @@ class SettingsView:
         with worded_as_in_kafka():
             LogSettings.of(configs, self._broker.topic_defaults)
 
-    def check_new_topic(self, topic: str, configs: Mapping[str, str | None]) -> None:
+    def check_new_topic(self, topic: str, configs: Mapping[str, str | None], replicas: int | None) -> None:
         """Raises `SettingError` for settings with which no client may create a topic, although brokers can
-        carry them out."""
-        if topic in INTERNAL_TOPICS:
-            check_internal_topic(topic, configs, {}, None)
-            return  # A broker creates it, with segments as its file says.
-        check_segments(configs, {}, self._broker.segment_minimums.of_topic())
+        carry them out. `replicas` is the number that each partition has at least; None for the default."""
+        bounds = self._broker.segment_bounds.of_topic()
+        if topic not in INTERNAL_TOPICS:
+            check_segments(configs, {}, bounds)
+            return
+        if replicas is None:
+            replicas = self._broker["default.replication.factor"]
+        # Brokers create it by the same request, with segments as their file says.
+        check_segments(configs, {"segment.bytes": str(self._broker["offsets.topic.segment.bytes"])}, bounds)
+        check_internal_topic(topic, configs, {}, replicas)
+        min_in_sync = self._broker.topic_defaults[_MIN_IN_SYNC]
+        if configs.get(_MIN_IN_SYNC) is None:
+            check_enough_replicas(topic, min_in_sync, replicas)
 
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
         """Whether a topic with these own settings allows an out-of-sync replica to lead.

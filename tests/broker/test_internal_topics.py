@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,12 +11,14 @@ import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.settings.alterations import Alteration
+from holdfast_log.broker.handlers.create_topics import replicas_of
+from holdfast_log.broker.settings.alterations import INDEX_INTERVAL_BYTES_MAX, Alteration
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.settings.rows import broker_settings
 from holdfast_log.broker.settings.view import SettingsView
 from holdfast_log.clients.settings import SettingError
+from holdfast_log.coordinator.controller.events import TopicCreation
 from holdfast_log.protocol.configs import ConfigOperation, ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.delete_records import (
@@ -184,8 +187,81 @@ def test_a_client_makes_no_log_begin_a_segment_with_each_append(
     topics.own["t"][of_topic] = value
     assert topics.set("t", "retention.ms", "5") is None
     with pytest.raises(SettingError, match="expected at least"):
-        topics.view.check_new_topic("new", {of_topic: value})
+        topics.view.check_new_topic("new", {of_topic: value}, None)
     shared = topics.changes.alter(
         ResourceType.BROKER, "", [Alteration(of_brokers, ConfigOperation.SET, value)], validate_only=True
     )
     assert topics._outcome(shared) is not None
+
+
+@pytest.mark.parametrize("of_brokers", [False, True])
+def test_a_client_makes_no_index_so_sparse_that_looking_for_an_offset_walks_through_a_segment(
+    *, of_brokers: bool
+) -> None:
+    topics = Topics("t")
+    kind, name, resource = (
+        (ResourceType.BROKER, "", "log.index.interval.bytes")
+        if of_brokers
+        else (ResourceType.TOPIC, "t", "index.interval.bytes")
+    )
+
+    def set_to(value: int) -> BrokerError | None:
+        alteration = Alteration(resource, ConfigOperation.SET, str(value))
+        return topics._outcome(topics.changes.alter(kind, name, [alteration], validate_only=True))
+
+    refused = set_to(INDEX_INTERVAL_BYTES_MAX + 1)
+    assert refused is not None and refused.code is ErrorCode.INVALID_CONFIG
+    assert f"at most {INDEX_INTERVAL_BYTES_MAX}" in str(refused.message)
+    assert set_to(INDEX_INTERVAL_BYTES_MAX) is None
+
+
+def test_a_topic_keeps_a_sparse_index_that_it_has_and_none_is_created_with_one() -> None:
+    topics = Topics("t")
+    sparse = {"index.interval.bytes": str(INDEX_INTERVAL_BYTES_MAX + 1)}
+    topics.own["t"] = dict(sparse)
+    assert topics.set("t", "retention.ms", "5") is None
+    assert "at most" in refusal_of_new_topic(topics.view, "new", sparse, None)
+
+
+def refusal_of_new_topic(
+    view: SettingsView, topic: str, configs: Mapping[str, str], replicas: int | None
+) -> str:
+    """Why a client may not create a topic; empty if it may."""
+    try:
+        view.check_new_topic(topic, configs, replicas)
+    except SettingError as error:
+        return str(error)
+    return ""
+
+
+def refusal_of_offsets_topic(configs: Mapping[str, str], replicas: int | None, **of_file: str) -> str:
+    """Why a client may not create `__consumer_offsets` at a broker with these settings in its file."""
+    in_file = {name.replace("_", "."): value for name, value in of_file.items()}
+    view = SettingsView(SettingsInForce(broker_settings({"zookeeper.connect": "z:1", **in_file})))
+    return refusal_of_new_topic(view, OFFSETS, {"cleanup.policy": "compact", **configs}, replicas)
+
+
+def test_a_client_that_creates_the_offsets_topic_cannot_stop_groups_by_its_replicas() -> None:
+    assert refusal_of_offsets_topic({"min.insync.replicas": "3"}, 3) == ""
+    assert refusal_of_offsets_topic({}, None) == ""
+    assert refusal_of_offsets_topic({"min.insync.replicas": "1"}, 1, min_insync_replicas="2") == ""
+    for refusal in (
+        refusal_of_offsets_topic({}, 1, min_insync_replicas="2"),
+        refusal_of_offsets_topic({"min.insync.replicas": "4"}, 3),
+        refusal_of_offsets_topic({"min.insync.replicas": "2"}, None),
+    ):
+        assert "must be at most" in refusal
+
+
+def test_a_client_that_creates_the_offsets_topic_makes_no_tiny_segments() -> None:
+    assert "at least" in refusal_of_offsets_topic({"segment.bytes": "14"}, 3)
+    assert refusal_of_offsets_topic({"segment.bytes": "4096"}, 3, offsets_topic_segment_bytes="4096") == ""
+
+
+@pytest.mark.parametrize(("assignments", "replicas"), [({0: [1, 2], 1: [1]}, -1), ({}, 1)])
+def test_create_topics_counts_the_replicas_that_a_client_asks_for(
+    assignments: dict[int, list[int]], replicas: int
+) -> None:
+    topic = TopicCreation(OFFSETS, -1, replicas, assignments, {})
+    assert replicas_of(topic) == 1
+    assert replicas_of(TopicCreation(OFFSETS)) is None

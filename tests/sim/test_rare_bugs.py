@@ -246,6 +246,12 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             "min.insync.replicas", "100"
         )
     ),
+    "internal-topic-created": lambda path: (
+        of_internal_topics.test_a_client_that_creates_the_offsets_topic_cannot_stop_groups_by_its_replicas()
+    ),
+    "index-without-entries": lambda path: (
+        of_internal_topics.test_a_topic_keeps_a_sparse_index_that_it_has_and_none_is_created_with_one()
+    ),
     "altered-many-times": lambda path: (
         of_rights.test_a_resource_that_is_named_many_times_is_not_altered_at_all(
             IncrementalAlterConfigsHandler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast_log.broker.handlers import incremental_alter_configs
 from holdfast_log.broker.log.introductions import Introductions
@@ -10,7 +11,8 @@ from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.quotas.entities import QuotaEntity
 from holdfast_log.broker.replication.introducing import Introducing
-from holdfast_log.broker.settings import changes
+from holdfast_log.broker.settings import changes, view
+from holdfast_log.broker.settings.alterations import ClientBound
 from holdfast_log.coordinator.cluster.handed_out_ids import HandedOutIds
 from tests.sim.mutation import Mutation, Patch
 
@@ -52,6 +54,19 @@ def _alter_internal_topics_at_will() -> Sequence[Patch]:
     return [(changes, "check_internal_topic", lambda topic, configs, own, replicas: None)]
 
 
+def _create_internal_topics_at_will() -> Sequence[Patch]:
+    return [(view, "check_enough_replicas", lambda topic, min_in_sync, replicas: None)]
+
+
+def _bound_no_index_interval() -> Sequence[Patch]:
+    refusal = ClientBound.refusal
+
+    def mutant(self: ClientBound, value: int) -> str | None:
+        return refusal(replace(self, largest=None), value)
+
+    return [(ClientBound, "refusal", mutant)]
+
+
 def _alter_one_thing_many_times() -> Sequence[Patch]:
     return [(incremental_alter_configs, "repeated", lambda things: frozenset())]
 
@@ -75,6 +90,16 @@ RARE = (
         "internal-topic-altered",
         "any client may give __consumer_offsets settings with which brokers lose the offsets",
         _alter_internal_topics_at_will,
+    ),
+    Mutation(
+        "internal-topic-created",
+        "any client may create __consumer_offsets with fewer replicas than brokers need to store an offset",
+        _create_internal_topics_at_will,
+    ),
+    Mutation(
+        "index-without-entries",
+        "any client may give a topic an index so sparse that each search walks through a segment",
+        _bound_no_index_interval,
     ),
     Mutation(
         "altered-many-times",
