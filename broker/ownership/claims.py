@@ -110,7 +110,7 @@ class Claim(Operation):
     def _verdict(self, state: TableState, wanted: WantedResource) -> Verdict:
         resource, requester = state.resource(wanted.key), self._requester
         limit = limits.resource_limit(resource, requester.group, state.names, state.settings)
-        limit = limit or limits.connection_limit(state.connections.get(requester.connection), wanted.key)
+        limit = limit or limits.connection_limit(state, requester.connection, wanted.key)
         return self._judge(resource, wanted) if limit is None else ClaimRefused(limit)
 
     def _judge(self, resource: Resource, wanted: WantedResource) -> Verdict:
@@ -203,14 +203,10 @@ class Claim(Operation):
                 return standings.queued(resource, requester.group, position)
             # The owner claims again on a new connection: its claim on the old one loses its place.
             queueing.dequeue(state, resource, waiter)
-        waiters_max = state.settings.waiters_max
-        if len(resource.waiters) >= waiters_max:
+        limit = limits.queue_limit(state, resource)
+        if limit is not None:
             state.count_refusal(resource, requester.group)
-            error = BrokerError(
-                ErrorCode.RESOURCE_OWNED,
-                f"own.waiters.max={waiters_max} claims already wait for {resource.key}",
-            )
-            return standings.refused(resource, requester.group, error)
+            return standings.refused(resource, requester.group, limit)
         since_ms = now_ms - self._waited_ms
         waiter = Waiter(requester.group, requester.owner, requester.connection, self._wait_until_ms, since_ms)
         position = queueing.enqueue(state, resource, waiter, now_ms)

@@ -5,8 +5,9 @@ A claim beyond a limit is refused with POLICY_VIOLATION and a message that names
 
 from __future__ import annotations
 
-from holdfast_log.broker.ownership.resources import Holdings, Resource
+from holdfast_log.broker.ownership.resources import Resource
 from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.coordinator.ownership.records import GRANT_BYTES_MAX, NameKey, ResourceKey, grant_bytes
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 
@@ -46,14 +47,30 @@ def resource_limit(
     return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
 
 
-def connection_limit(holdings: Holdings | None, key: ResourceKey) -> BrokerError | None:
-    """The limit that a connection meets with one more resource; None if it meets none.
+def connection_limit(state: TableState, connection: int, key: ResourceKey) -> BrokerError | None:
+    """The limit that a connection, or all of them together, meet with one more resource; None if they meet
+    none.
 
     All resources of a connection are freed at once when it closes, which has to stay quick.
     """
-    if holdings is None or key in holdings.keys or len(holdings.keys) < CONNECTION_RESOURCES_MAX:
+    holdings, total_max = state.connections.get(connection), state.settings.resources_total_max
+    limit = None
+    if holdings is None or key in holdings.keys:
         return None
-    return error_for(
-        ErrorCode.POLICY_VIOLATION,
-        f"this connection has {CONNECTION_RESOURCES_MAX} resources, the most that one connection may have",
-    )
+    if len(holdings.keys) >= CONNECTION_RESOURCES_MAX:
+        limit = f"this connection has {CONNECTION_RESOURCES_MAX} resources, the most that one may have"
+    elif state.held >= total_max:
+        limit = f"the connections of this broker have own.resources.total.max={total_max} resources"
+    return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
+
+
+def queue_limit(state: TableState, resource: Resource) -> BrokerError | None:
+    """The limit that one more claim meets which would wait for `resource`; None if it meets none."""
+    waiters_max, total_max = state.settings.waiters_max, state.settings.waiters_total_max
+    if len(resource.waiters) >= waiters_max:
+        limit = f"own.waiters.max={waiters_max} claims already wait for {resource.key}"
+    elif state.waiters >= total_max:
+        limit = f"own.waiters.total.max={total_max} claims already wait at this broker"
+    else:
+        return None
+    return BrokerError(ErrorCode.RESOURCE_OWNED, limit)

@@ -65,6 +65,7 @@ def reserve(state: TableState, key: PartitionKey, owner: Owner | None, now_ms: i
 def enqueue(state: TableState, resource: Resource, waiter: Waiter, now_ms: int) -> int:
     """Add a waiter to the queue. Returns its position, counted from 1."""
     behind = resource.join(waiter)
+    state.waiters += 1
     for other in behind:
         state.notify(other.connection)
     state.link(waiter.connection, resource.key)
@@ -87,6 +88,7 @@ def waiter_deadline_ms(waiter: Waiter, heard_ms: int) -> int:
 def dequeue(state: TableState, resource: Resource, *leaving: Waiter) -> None:
     """Remove waiters from the queue, and notify all whose position has changed."""
     resource.leave(leaving)
+    state.waiters -= len(leaving)
     for waiter in leaving:
         state.deadlines.cancel(WaiterDeadline(resource.key, waiter))
         state.notify(waiter.connection)

@@ -26,6 +26,7 @@ def restore(state: TableState, key: ResourceKey, record: OwnershipRecord, versio
             resource.reserved_for = known.reserved_for
         for waiter in known.waiters:
             resource.join(waiter)
+        state.waiters += len(known.waiters)
     for group, history in record.histories.items():
         entry = resource.entries[group] = Entry(group, history)
         before = None if known is None else known.entries.get(group)

@@ -45,6 +45,15 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "own.resources.total.max",
+        SettingType.INT,
+        500_000,
+        "Maximum number of resources that all connections of this broker together own, share or wait for; a "
+        "resource counts once for each connection. A claim of one more is refused, until others are released "
+        "or their connections close.",
+        minimum=0,
+    ),
+    Setting(
         "own.session.timeout.max.ms",
         SettingType.INT,
         3_600_000,
@@ -63,6 +72,14 @@ SETTINGS: tuple[Setting, ...] = (
         SettingType.INT,
         1_000,
         "Maximum number of claims that wait for one resource.",
+        minimum=0,
+    ),
+    Setting(
+        "own.waiters.total.max",
+        SettingType.INT,
+        100_000,
+        "Maximum number of claims that wait at this broker, for all resources together. A claim that would "
+        "wait beyond it is refused.",
         minimum=0,
     ),
 )
@@ -96,3 +113,5 @@ class OwnershipSettings:
     waiters_max: Annotated[int, "own.waiters.max"] = 1000
     names_max: Annotated[int, "own.names.max"] = 100_000
     names_retention_ms: Annotated[int, "own.names.retention.ms"] = 600_000
+    waiters_total_max: Annotated[int, "own.waiters.total.max"] = 100_000
+    resources_total_max: Annotated[int, "own.resources.total.max"] = 500_000

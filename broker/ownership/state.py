@@ -49,6 +49,10 @@ class TableState:
         """How many grants have ended, by reason."""
         self.incarnations_from = 0
         """Above this number begin the incarnations of resources that were never owned, or were forgotten."""
+        self.waiters = 0
+        """How many claims wait, for all resources together."""
+        self.held = 0
+        """How many resources all open connections own, share or wait for, each counted for each."""
         self.names = 0
         """How many of the resources are names."""
         self.names_by_group: dict[str, dict[NameKey, None]] = {}
@@ -83,8 +87,9 @@ class TableState:
     def link(self, connection: int, key: ResourceKey) -> None:
         """Remember that a connection owns, shares or waits for a resource, if it is still open."""
         holdings = self.connections.get(connection)
-        if holdings is not None:
+        if holdings is not None and key not in holdings.keys:
             holdings.keys[key] = None
+            self.held += 1
 
     def unlink(self, connection: int, resource: Resource) -> None:
         """Forget a name that a connection neither owns nor waits for. Partitions stay among its holdings."""
@@ -93,6 +98,7 @@ class TableState:
             return
         has_it = any(entry.connection == connection for entry in resource.entries.values())
         if not has_it and all(waiter.connection != connection for waiter in resource.waiters):
+            self.held -= resource.key in holdings.keys
             holdings.keys.pop(resource.key, None)
 
     def watch(self, deadline: OwnershipDeadline, at_ms: int) -> None:
@@ -135,6 +141,7 @@ class TableState:
         """Take a resource out of the table; None if it is not there."""
         self.not_free(key)
         known = self.resources.pop(key, None)
+        self.waiters -= 0 if known is None else len(known.waiters)
         if isinstance(key, NameKey) and known is not None:
             self.names -= 1
             of_group = self.names_by_group[key.group]

@@ -238,6 +238,7 @@ class OwnershipTable:
         holdings = state.connections.pop(connection, None)
         if holdings is None:
             return
+        state.held -= len(holdings.keys)
         for key in holdings.keys:
             resource = state.resources.get(key)
             if resource is None:

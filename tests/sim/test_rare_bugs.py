@@ -252,6 +252,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "index-without-entries": lambda path: (
         of_internal_topics.test_a_topic_keeps_a_sparse_index_that_it_has_and_none_is_created_with_one()
     ),
+    "queues-without-total": lambda path: of_limits.test_all_queues_of_a_broker_together_have_a_limit(),
     "altered-many-times": lambda path: (
         of_rights.test_a_resource_that_is_named_many_times_is_not_altered_at_all(
             IncrementalAlterConfigsHandler

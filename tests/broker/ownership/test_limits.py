@@ -206,6 +206,41 @@ def test_a_claim_that_finds_the_queue_full_is_counted_as_refused() -> None:
     assert machine.table.totals().refusals == 1
 
 
+def test_all_queues_of_a_broker_together_have_a_limit() -> None:
+    """Each of many connections may wait for each of many resources, so a bound for each is none for all."""
+    machine = Machine(OwnershipSettings(waiters_total_max=4))
+    names = [NameKey("app", f"n{number}") for number in range(3)]
+    owner = machine.client("owner")
+    for name in names:
+        owner.claim(name)
+    waiters = [machine.client(f"waiter-{number}") for number in range(3)]
+    answers = [waiter.claim(name, -1, wait_ms=-1) for waiter in waiters for name in names]
+    assert [answer.error_code for answer in answers][4:] == [ErrorCode.RESOURCE_OWNED] * 5
+    assert "own.waiters.total.max=4" in str(answers[4].error_message)
+    assert sum(len(each.waiters) for each in machine.table.resources()) == machine.table._state.waiters == 4
+    waiters[0].close()
+    assert machine.table._state.waiters == 1
+    assert waiters[2].claim(names[2], -1, wait_ms=-1).position == 1
+    owner.release(names[2])
+    assert machine.owner_of(names[2]) == "waiter-2"
+    assert machine.table._state.waiters == 1
+
+
+def test_all_connections_of_a_broker_together_have_a_limited_number_of_resources() -> None:
+    machine = Machine(OwnershipSettings(resources_total_max=3))
+    names = [NameKey("app", f"n{number}") for number in range(4)]
+    owners = [machine.client(f"owner-{number}") for number in range(4)]
+    answers = [owner.claim(name) for owner, name in zip(owners, names, strict=True)]
+    assert [answer.error_code for answer in answers] == [0, 0, 0, ErrorCode.POLICY_VIOLATION]
+    assert "own.resources.total.max=3" in str(answers[3].error_message)
+    assert owners[1].claim(names[1], 1).error_code == 0, "it has this name already"
+    owners[0].release(names[0])
+    assert owners[3].claim(names[3]).error_code == 0
+    owners[1].close()
+    owners[2].close()
+    assert machine.table._state.held == 1
+
+
 def test_a_connections_1000_most_recently_named_groups_are_remembered() -> None:
     machine = Machine()
     anna = machine.client("anna")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast_log.broker.ownership import forgetting, group_names, table
+from holdfast_log.broker.ownership import forgetting, group_names, limits, table
 from holdfast_log.broker.ownership.decided import DecidedResources, _LedPartition
 from holdfast_log.broker.ownership.group_names import GroupNames
 from holdfast_log.broker.ownership.resources import NO_ZNODE, Resource
@@ -43,6 +43,15 @@ def _forget_names_in_use() -> Sequence[Patch]:
         return key in state.resources and state.resources[key].version != NO_ZNODE
 
     return [(TableState, "not_free", mutant), (forgetting, "_is_forgettable", is_forgettable)]
+
+
+def _count_no_waiters_of_all_queues() -> Sequence[Patch]:
+    limit = limits.queue_limit
+
+    def mutant(state: TableState, resource: Resource) -> BrokerError | None:
+        return limit(state, resource) if len(resource.waiters) >= state.settings.waiters_max else None
+
+    return [(limits, "queue_limit", mutant)]
 
 
 def _load_at_once() -> Sequence[Patch]:
@@ -115,6 +124,11 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "queues-without-total",
+        "many connections that wait for many names fill the memory, because only each queue has a limit",
+        _count_no_waiters_of_all_queues,
+    ),
     Mutation(
         "names-unloaded-in-one-turn",
         "a broker that stops leading takes all names out of its table in one turn of the reactor",
