@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +65,13 @@ class Probe:
             self._map = mmap.mmap(file.fileno(), _FILE_BYTES)
         self._count = 0
         self._began_s = 0.0  # processor time of the reactor's thread
-        self._began_at_s = 0.0  # when the turn began, by the clock
         self._thread = 0
         self._sample = b""
 
     def watch(self, reactor: Any) -> None:
-        run_due, iterate = reactor.runUntilCurrent, reactor.doIteration
-
-        def begin_turn() -> None:
-            self._end_turn()
-            run_due()
-
-        def go_on(timeout: float | None) -> None:
-            if timeout is None or timeout > 0:
-                self._began_at_s = 0.0  # It may wait. What it does then is sampled from its first event on.
-            iterate(timeout)
-
-        reactor.runUntilCurrent, reactor.doIteration = begin_turn, go_on
+        """Measure from one look at the events to the next. The reactor's iterations are no measure: one goes
+        on for as long as events come and nothing else is due."""
+        reactor._poller = WatchedPoller(reactor._poller, self._end_turn)
         threading.Thread(target=self._watch_long_turns, daemon=True).start()
 
     def _end_turn(self) -> None:
@@ -109,6 +100,21 @@ class Probe:
             calls = traceback.extract_stack(frame)[-_FRAMES_SHOWN:]
             lines = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls]
             self._sample = "\n".join(lines).encode()
+
+
+class WatchedPoller:
+    """The reactor's epoll object, which tells when a turn ends: the reactor looks for events again."""
+
+    def __init__(self, poller: Any, end_turn: Callable[[], None]) -> None:
+        self._poller = poller
+        self._end_turn = end_turn
+
+    def poll(self, *how: Any) -> Any:
+        self._end_turn()
+        return self._poller.poll(*how)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._poller, name)
 
 
 def main() -> None:
