@@ -109,7 +109,9 @@ def test_a_resource_that_is_named_many_times_is_not_altered_at_all(handler: Any)
     context = cast(
         Any, SimpleNamespace(listener=None, connection=None, client_id="c", principal="p", client_host="")
     )
-    handler(changes=changes, rights=ClusterRights(), **others_of(handler)).handle(context, asked).addCallback(answers.append)
+    handler(changes=changes, rights=ClusterRights(), **others_of(handler)).handle(context, asked).addCallback(
+        answers.append
+    )
     codes = [row.error_code for row in answers[0].responses]
     assert codes == [ErrorCode.INVALID_REQUEST] * 400 + [ErrorCode.NONE]
     assert altered == ["once"]

@@ -85,6 +85,9 @@ def _answer(request: ListOffsetsRequest, code: int) -> ListOffsetsResponse:
     )
 
 
+TURNS_MAX = 10_000
+
+
 class World:
     """One connection to a dispatcher with one handler."""
 
@@ -116,6 +119,7 @@ class World:
             due[0].called = 1
             due[0].func(*due[0].args, **due[0].kw)
             count += 1
+            assert count < TURNS_MAX, "the reactor has something to do without an end"
         return count
 
     def answered(self) -> list[ListOffsetsResponse]:

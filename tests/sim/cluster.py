@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
-from twisted.internet.defer import ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
@@ -38,6 +39,7 @@ from holdfast_log.coordinator.znodes.topics import (
     partitions_path,
     topic_path,
 )
+from holdfast_log.protocol.api import Request, Response
 from tests.models.disk import SimDisk, Snapshot
 from tests.models.network import SimNetwork
 from tests.models.workers import SimWorkers
@@ -45,6 +47,8 @@ from tests.models.world import Process, World
 from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 from tests.sim.checkers import StoredLog, read_log
 from tests.sim.client import OWNERS_GROUP, Decider
+
+R = TypeVar("R", bound=Response)
 
 PORT = 9092
 _BROKERS_PORT = 19092
@@ -151,6 +155,14 @@ class Machine:
         if self.process is None or self.broker is None or self.broker.node is None:
             return []
         return list(self.broker.node.replication.replicas)
+
+    def ask_broker(self, broker_id: int, request: Request[R]) -> Deferred[R]:
+        """Have this machine's broker send a request to another one, as a controller's."""
+        assert self.process is not None and self.broker is not None and self.broker.node is not None
+        answer: Deferred[R] = Deferred()
+        peers = self.broker.node.cluster.controller_peers
+        self.process.run(lambda: peers.send(broker_id, request).chainDeferred(answer))
+        return answer
 
     def partition(self, at: tuple[str, int]) -> Partition | None:
         """Its broker's replica of a partition."""

@@ -230,7 +230,7 @@ def with_quotas(plan: Plan, rng: random.Random) -> Plan:
     changes = [_quota_change(0.0, METERED_WRITERS[0], rng), _quota_change(0.0, METERED_READER, rng)]
     if None in clients:
         # Followers fetch more than this: no quota may apply to them.
-        changes.append(QuotaChange(0.0, None, QuotaKey.FETCH, 1000.0))
+        changes.append(QuotaChange(0.0, None, QuotaKey.FETCH, 1024.0))
     times_s = sorted(rng.uniform(0.0, plan.faulty_s) for _ in range(rng.randint(2, 8)))
     changes += [_quota_change(at_s, rng.choice(clients), rng) for at_s in times_s]
     in_flight_max = rng.randint(1, 3)
@@ -246,7 +246,7 @@ def with_quotas(plan: Plan, rng: random.Random) -> Plan:
 
 def _quota_change(at_s: float, client: str | None, rng: random.Random) -> QuotaChange:
     if client is None:
-        return QuotaChange(at_s, None, rng.choice(list(LAST_LIMITS)), rng.choice([1000.0, 3000.0, None]))
+        return QuotaChange(at_s, None, rng.choice(list(LAST_LIMITS)), rng.choice([1024.0, 3000.0, None]))
     key = QuotaKey.FETCH if client == METERED_READER else QuotaKey.PRODUCE
     limit = rng.choice([500.0, 1000.0, 2000.0, None] if at_s else [500.0, 1000.0])
     return QuotaChange(at_s, client, key, limit, is_of_user=rng.random() < 0.3)

@@ -195,7 +195,8 @@ def test_a_starting_broker_refuses_requests_addressed_to_its_previous_process(wo
     assert machine.partitions() == []
     answers: list[LeaderAndIsrResponse] = []
     order = order_to_lead(stage, machine.broker_id, broker_epoch)
-    stage.operator.send(machine.address, order).addCallback(answers.append)
+    sender = next(each for each in stage.cluster.machines if each.broker_id == state.leader)
+    sender.ask_broker(machine.broker_id, order).addCallback(answers.append)
     world.run(1)
     assert (answers, machine.partitions()) == ([], [])
     stage.until(lambda: bool(answers))
