@@ -8,6 +8,7 @@ index is rebuilt. For a wrong log, a file beside it holds its `Damage` until the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast_log.protocol.checksum import crc32c
 
@@ -18,19 +19,29 @@ class SuspectSegment(Exception):
     """A segment's log or index holds something that no broker writes; the message says what."""
 
 
+class BatchPlace(NamedTuple):
+    """Where a batch begins: byte `position` of the segment's file, and `offset`."""
+
+    position: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The unreadable part of a segment: from byte `position` of its file and from `offset`, to its end."""
+    """The unreadable part of a segment: from byte `position` of its file and from `offset` on, up to the
+    sound batches that begin at `behind`; None: to its end."""
 
     base_offset: int
     position: int
     offset: int
     reason: str
+    behind: BatchPlace | None = None
 
 
 def encode_damage(damage: Damage) -> bytes:
     """The content of the file that marks a segment as damaged."""
-    text = f"{_VERSION}\n{damage.position} {damage.offset}\n{damage.reason}\n"
+    numbers = (damage.position, damage.offset, *(damage.behind or ()))
+    text = f"{_VERSION}\n{' '.join(map(str, numbers))}\n{damage.reason}\n"
     return f"{text}{crc32c(text.encode()):08x}\n".encode()
 
 
@@ -40,5 +51,5 @@ def decode_damage(base_offset: int, data: bytes) -> Damage:
     text = f"{version}\n{place}\n{reason}\n"
     if version != _VERSION or int(checksum, 16) != crc32c(text.encode()):
         raise ValueError("it is damaged itself")
-    position, offset = place.split()
-    return Damage(base_offset, int(position), int(offset), reason)
+    position, offset, *behind = map(int, place.split())
+    return Damage(base_offset, position, offset, reason, BatchPlace(*behind) if behind else None)

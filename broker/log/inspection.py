@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast_log.broker.log import index_checks, scan
 from holdfast_log.broker.log.batch_order import BatchOrder
-from holdfast_log.broker.log.damage import Damage
+from holdfast_log.broker.log.behind_damage import end_of_damaged_batch
+from holdfast_log.broker.log.damage import BatchPlace, Damage
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.epochs import LeaderEpochs
 from holdfast_log.broker.log.index import (
@@ -70,6 +71,9 @@ class Inspection:
     _offset_of_max_timestamp: int = 0
     _positions: array[int] = field(default_factory=lambda: array("i"))
     _last_offsets: array[int] = field(default_factory=lambda: array("i"))
+    _behind: BatchPlace | None = None
+    _behind_position: int = -1
+    _behind_next_offset: int = -1
     _timed: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -82,6 +86,8 @@ class Inspection:
         number of bytes read. Raises OSError."""
         if self._offsets is None:
             self._begin()
+        if self.damage is not None:
+            return self._look_behind(bytes_max)
         start = self._position
         order = BatchOrder(
             self._next_offset,
@@ -124,11 +130,54 @@ class Inspection:
         self.damage = Damage(self.base_offset, self._position, self._next_offset, reason)
         self.is_done = True
 
+    def _begin_behind(self) -> None:
+        """Go on behind the damaged batch, if its header says where it ends."""
+        file = self.disk.open(self.path)
+        try:
+            behind = end_of_damaged_batch(file, self._position, min(self.size, file.size()))
+        finally:
+            file.close()
+        self._behind_position = -1 if behind is None else behind
+
+    def _look_behind(self, bytes_max: int) -> int:
+        """Examine about `bytes_max` more bytes behind the damage. It ends where the damaged batch says if all
+        batches from there on are sound. Returns the number of bytes read. Raises OSError."""
+        assert self.damage is not None
+        start = self._behind_position
+        order = BatchOrder(
+            max(self._behind_next_offset, self.damage.offset + 1),
+            self._behind is not None,
+            self.log_start_offset,
+            self.next_offset,
+            LeaderEpochs(self.epochs).epoch_at,
+        )
+        file = self.disk.open(self.path)
+        try:
+            for header, _ in scan.valid_batches(file, start, min(self.size, file.size())):
+                if order.implausible(header) is not None:
+                    break
+                if self._behind is None:
+                    self._behind = BatchPlace(header.position, header.base_offset)
+                    order.is_dense = True
+                order.passed(header)
+                self._behind_position, self._behind_next_offset = header.end, header.next_offset
+                if self._behind_position - start >= bytes_max and self._behind_position < self.size:
+                    return self._behind_position - start
+        finally:
+            file.close()
+        is_complete = self.next_offset in (None, self._behind_next_offset)
+        if self._behind_position == self.size and is_complete:
+            self.damage = replace(self.damage, behind=self._behind)
+        self.is_done = True
+        return self._behind_position - start
+
     def _end(self, end: int) -> None:
         if end < self.size:
             self._found(f"the file has {end} bytes, not {self.size}")
         elif self._position < self.size:
             self._found("no sound batch begins there")
+            if self.is_dense:
+                self._begin_behind()
         elif self.is_dense and self.next_offset not in (None, self._next_offset):
             self._found(f"the records before offset {self.next_offset}, of the next segment, are missing")
         elif self._next_offset < (indexed_end := self._indexed_end()):
@@ -137,7 +186,7 @@ class Inspection:
         if self._pending_offset is not None or self._offsets.next or self._times.next:
             self.are_indexes_sound = False
         self._note_end()
-        self.is_done = True
+        self.is_done = self._behind_position < 0
 
     # Comparing the indexes with the batches.
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from holdfast_log.broker.log import behind_damage
 from holdfast_log.broker.log.append import AppendResult, PreparedAppend
 from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.begun_epochs import write_begun_epochs
@@ -351,6 +352,8 @@ class Log:
         if offset < segment.base_offset:
             segment = next(self.segments.from_offset(offset))
         known_reads, known = self.files.known_reads, None
+        if segment.damage is not None and behind_damage.is_behind(segment, offset):
+            return self._read_behind(segment, offset, max_bytes, upper_offset, min_one_batch)
         try:
             if segment.damage is None and (segment.is_dense or not skips_empty):
                 if _again is not None:
@@ -407,6 +410,25 @@ class Log:
         except SuspectSegment as error:
             raise self.suspect(segment, error) from error
         return LogRead(FileSlice(file, start, end - start), offset, next_offset, unchecked)
+
+    def _read_behind(
+        self, segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool
+    ) -> LogRead:
+        """Read sound batches behind the damage of a segment; they have to be checked before they are sent."""
+        try:
+            found = behind_damage.find_behind(
+                segment, offset, max_bytes, upper_offset, min_one_batch=min_one_batch
+            )
+            if found is None:
+                return LogRead(None, offset, offset)
+            order = self._order_in(segment, offset)
+            order.epoch_at = LeaderEpochs(self.epochs.entries).epoch_at
+            piece = FileSlice(segment.file_to_send(), found.start, found.end - found.start)
+        except OSError as error:
+            raise self.refused(error) from error
+        except SuspectSegment as error:
+            raise self.suspect(segment, error) from error
+        return LogRead(piece, offset, found.next_offset, order)
 
     def _order_in(self, segment: Segment, offset: int) -> BatchOrder:
         """What batches of a segment must be like, from the one with `offset` on."""

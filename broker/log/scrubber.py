@@ -232,7 +232,7 @@ class Scrubber:
                 damage.position,
                 damage.reason,
                 damage.offset,
-                segment.next_offset - 1,
+                (damage.behind.offset if damage.behind is not None else segment.next_offset) - 1,
             )
         segment.damage = damage
         self._damaged(log)

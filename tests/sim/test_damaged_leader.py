@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast_log.broker.log.segment import Segment
+from holdfast_log.protocol.batches import HEADER_SIZE
 from tests.models.world import World
 from tests.sim.cluster import Machine
 from tests.sim.committed_judge import CommittedJudge
@@ -103,3 +104,48 @@ def test_a_damaged_leader_without_other_members_in_sync_is_replaced_by_an_eligib
         stage.until(lambda: stage.leader() != leader.broker_id, 60)
         stage.until(stage.cluster.is_whole, 60)
     assert stage.history.violations == []
+
+
+@pytest.mark.parametrize("world", range(1, 4), indirect=True)
+def test_a_damaged_leader_that_nobody_may_replace_gives_followers_the_sound_batches_behind_the_damage(
+    world: World,
+) -> None:
+    """Both followers have the damaged record, but have missed the ones behind it, and are not eligible since
+    they restarted without a disk. Unless they can copy what is behind the damage, the leader stays alone."""
+    habits = ProducerHabits(-1, is_idempotent=True, interval_ms=100, in_flight_max=5)
+    stage = Stage(world, 3, {"min.insync.replicas": "2"}, habits)
+    with CommittedJudge(stage.cluster, stage.history).watching():
+        stage.produce(2)
+        leader = stage.cluster.machine(stage.leader())
+        others = [machine for machine in stage.cluster.machines if machine is not leader]
+        directories = [first_segment(other).path.rsplit("/", 2)[0] for other in others]
+        for other in others:
+            other.pause()
+        partition = leader.partition(AT)
+        assert partition is not None
+        segment = partition.log.segments.active
+        known = len(list(segment.headers(0)))
+        stage.producer.is_making = True
+        stage.until(lambda: len(list(segment.headers(0))) > known + 2)
+        stage.producer.is_making = False
+        for other, directory in zip(others, directories, strict=True):
+            other.unmount([directory])
+            other.start()
+        stage.until(lambda: _only_in_sync(stage) == leader.broker_id, 60)
+        position = list(segment.headers(0))[known - 1].position
+        leader.disk.rot(segment.path, position + HEADER_SIZE + 1, 3)
+        consumer = stage.consumer()
+        stage.until(lambda: bool(partition.log.damages), 60)
+        for other in others:
+            other.kill()
+            other.mount()
+            other.start()
+        stage.until(lambda: stage.cluster.is_whole() and not leader.disk.is_rotten(segment.path), 90)
+        stage.until(lambda: stage.has_read(consumer) == end_of(leader))
+    assert stage.history.violations == []
+
+
+def _only_in_sync(stage: Stage) -> int:
+    """The replica that alone is in sync, while none is eligible; -1 if there is no such replica."""
+    state = stage.cluster.states()[AT]
+    return state.isr[0] if len(state.isr) == 1 and not state.eligible else -1

@@ -490,6 +490,10 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         1,
         of_damaged.test_a_damaged_leader_without_other_members_in_sync_is_replaced_by_an_eligible_replica,
     ),
+    "refused-behind-damage": _simulated(
+        1,
+        of_damaged.test_a_damaged_leader_that_nobody_may_replace_gives_followers_the_sound_batches_behind_the_damage,
+    ),
     "copy-believed": lambda path: of_repairs.test_a_copy_that_the_disk_has_damaged_replaces_nothing(),
     "gap-remembered": lambda path: of_logs.test_a_reader_continues_behind_a_gap_at_the_end_of_a_segment(1),
     "mark-outlives-damage": lambda path: (

@@ -22,7 +22,7 @@ from holdfast_log.broker.log.truncation import (
     truncate_fully_and_start_at,
     truncate_to,
 )
-from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.batches import HEADER_SIZE, whole_batches
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.logs import append, look_up_at_once, new_log, reopen, sim_disk
 from tests.models.workers import ImmediateWorkers
@@ -164,13 +164,17 @@ def test_one_wrong_bit_anywhere_in_a_log_is_found_and_refused(number: int) -> No
         assert set(scene.damaged) == {scene.log}, position
         [damage] = scene.log.damages
         end = [*scene.segments, END][number + 1]
-        assert scene.readable() == {*range(damage.offset), *range(end, END)}
+        behind = end if damage.behind is None else damage.behind.offset
+        if position - damage.position >= HEADER_SIZE:
+            assert behind == damage.offset + 2, "the records behind the damaged batch can be read"
+        assert damage.offset < behind <= end
+        assert scene.readable() == {*range(damage.offset), *range(behind, END)}
         assert damage.position <= position and damage.offset <= end
         # After a restart the log knows the damage before the scrubber examines any segment.
         close_log(scene.log)
         scene.start()
         assert scene.log.damages == [damage]
-        assert scene.readable() == {*range(damage.offset), *range(end, END)}
+        assert scene.readable() == {*range(damage.offset), *range(behind, END)}
         assert not scene.clock.getDelayedCalls(), "known damage is no reason for another examination"
         assert not scene.failures
 

@@ -408,6 +408,11 @@ RARE = (
         _hand_over_to_members_only,
     ),
     Mutation(
+        "refused-behind-damage",
+        "a leader refuses the sound records behind damage, and stays alone, since no follower can copy them",
+        lambda: [(inspection, "end_of_damaged_batch", lambda file, position, size: None)],
+    ),
+    Mutation(
         "copy-believed",
         "a copy that is damaged too replaces a damaged segment, and counts as sound",
         _believe_copies,
