@@ -67,7 +67,7 @@ def altered(
 SEGMENT_INDEX_BYTES_MIN = 1000
 """Minimum of segment.index.bytes that a client may set: a full index starts the next segment."""
 INDEX_INTERVAL_BYTES_MAX = 1 << 20
-"""Maximum of index.interval.bytes that a client may set: whoever looks for an offset or a time reads the
+"""Maximum of index.interval.bytes that a client may set: a search for an offset or a time reads the
 headers of all batches between two entries of an index, and the broker serves nobody meanwhile."""
 
 
