@@ -16,6 +16,8 @@ from tests.faults.account import counts_above_zero
 _NAME_BYTES = 20
 _PADDING = b"soaked and wrung out, soaked and wrung out again; " * 4
 _NONE = -1
+_SOMEWHERE = -2
+"""The offset of a record that is stored, but of which the client does not know where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class Visit:
     is_idempotent: bool
     may_fail: bool
     offsets: array[int] = field(default_factory=lambda: array("q"))
-    """The acknowledged offset of each record, by its number; -1 if it was not acknowledged."""
+    """The acknowledged offset of each record, by its number; -1 if it was not acknowledged, -2 if it was
+    without an offset."""
     failed: int = 0
 
     def next_value(self) -> tuple[int, int, bytes]:
@@ -63,11 +66,15 @@ class Visit:
         return number % self.partitions, number, b"%09d %09d " % (self.number, number) + _PADDING
 
     def told(self, partition: int, number: int, offset: int | None, error: str) -> None:
-        """Record the outcome that the client reports for one record: its offset, or an error."""
-        if offset is None:
+        """Record the outcome that the client reports for one record: its offset, or an error. Neither means
+        that it is stored at an unknown offset: librdkafka says so of a batch that it sent again if the
+        broker has restarted since and still knows that it has the batch, but not where."""
+        if offset is not None:
+            self.offsets[number] = offset
+        elif error:
             self.failed += 1
         else:
-            self.offsets[number] = offset
+            self.offsets[number] = _SOMEWHERE
 
 
 class Ledger:
@@ -114,7 +121,7 @@ class Ledger:
             for number, promised in enumerate(visit.offsets):
                 if promised != _NONE and not count[number]:
                     lost += 1
-                elif promised != _NONE and not right[number]:
+                elif promised >= 0 and not right[number]:
                     misplaced += 1
                 more = max(0, count[number] - 1)
                 duplicated += more if visit.is_idempotent else 0

@@ -75,3 +75,12 @@ def test_an_owner_that_was_fenced_may_fail() -> None:
     visit.told(partition, number, None, "fenced")
 
     assert not ledger.balance(stored).faults
+
+
+def test_a_record_at_an_unknown_offset_must_be_stored() -> None:
+    ledger = Ledger()
+    visit = ledger.open("librdkafka", 3, is_idempotent=True)
+    partition, number, value = visit.next_value()
+    visit.told(partition, number, None, "")
+    assert not ledger.balance([("librdkafka", partition, 7, value)]).faults
+    assert ledger.balance([]).faults == {"lost": 1}
