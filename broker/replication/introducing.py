@@ -2,6 +2,11 @@
 
 Looked at only where a batch names a producer that the log does not know, or an epoch above the known one; all
 other batches of idempotent producers cost one look-up.
+
+A log takes any sequence from a producer that it does not know (KIP-360). So if a producer's first batch is
+refused for now, and the reason ends before the next one of its pipeline arrives, that one must not be
+taken: the client would be told that its first batch is missing only after a later one was acknowledged, and
+librdkafka then takes the first for stored.
 """
 
 from __future__ import annotations
@@ -12,7 +17,13 @@ from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
 from holdfast_log.broker.replication.admission import Origin
 from holdfast_log.broker.replication.appends import Append
+from holdfast_log.protocol.batches import BatchHeader, read_header
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+
+_REFUSED_MAX = 10_000
+"""Maximum number of producers whose refused batches are remembered; the longest unused are forgotten."""
+_REFUSED_MS = 120_000
+"""Time in ms after which a refused batch counts as given up. Clients try again far sooner."""
 
 IdRefusal = Callable[[int], "BrokerError | None"]
 """Why a producer may not begin to use an id; None if it may."""
@@ -23,8 +34,11 @@ class Introducing:
 
     def __init__(self, refusal: IdRefusal) -> None:
         self._refusal = refusal
+        self._refused: dict[tuple[str, int, int, int], tuple[int, int]] = {}
+        """By topic, partition, producer and epoch: the sequence of the earliest batch that was refused for
+        now, and when that was, in ms."""
 
-    def judge(self, append: Append, origin: Origin | None) -> None:
+    def judge(self, append: Append, origin: Origin | None, date_ms: int) -> None:
         """Fail an append that may not introduce its producer, or raise its epoch; note the source of one that
         introduces its producer."""
         prepared, partition = append.prepared, append.partition
@@ -38,7 +52,7 @@ class Introducing:
         producers = partition.log.producers
         entry = producers.get(header.producer_id)
         if entry is None:
-            refused = self._refusal(header.producer_id)
+            refused = self._refusal(header.producer_id) or self._behind_a_refused(append, header, date_ms)
             if refused is not None:
                 append.fail(refused)
             else:
@@ -47,6 +61,50 @@ class Introducing:
             introducer = producers.introductions.source_of(header.producer_id)
             if introducer not in (UNKNOWN_SOURCE, origin.source):
                 append.fail(_foreign_epoch(header.producer_id, header.producer_epoch))
+
+    def note_failed(self, append: Append, date_ms: int) -> None:
+        """Remember an append that failed for now, if its producer is new to the log."""
+        if (
+            append.error is None
+            or not append.error.code.retriable
+            or append.origin is not AppendOrigin.CLIENT
+        ):
+            return
+        try:
+            header = read_header(append.records)
+        except BrokerError:
+            return
+        partition = append.partition
+        if header.producer_id < 0 or (
+            partition is not None and partition.log.producers.get(header.producer_id) is not None
+        ):
+            return
+        place = _place(append, header)
+        known = self._refused.pop(place, None)
+        sequence = header.base_sequence if known is None else min(known[0], header.base_sequence)
+        self._refused[place] = sequence, date_ms
+        if len(self._refused) > _REFUSED_MAX:
+            del self._refused[next(iter(self._refused))]
+
+    def _behind_a_refused(self, append: Append, header: BatchHeader, date_ms: int) -> BrokerError | None:
+        """Why a batch of a new producer has to wait: an earlier one was refused, and will be sent again."""
+        place = _place(append, header)
+        known = self._refused.get(place)
+        if known is None:
+            return None
+        sequence, refused_ms = known
+        if header.base_sequence > sequence and date_ms - refused_ms < _REFUSED_MS:
+            return error_for(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"the batch of producer {header.producer_id} with sequence {sequence} was refused a short "
+                f"time ago, and must come before that with sequence {header.base_sequence}: send both again",
+            )
+        del self._refused[place]
+        return None
+
+
+def _place(append: Append, header: BatchHeader) -> tuple[str, int, int, int]:
+    return append.topic, append.index, header.producer_id, header.producer_epoch
 
 
 def _foreign_epoch(producer_id: int, epoch: int) -> BrokerError:

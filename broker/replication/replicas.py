@@ -272,7 +272,7 @@ class Replicas:
                     append.fail(_in_the_way(append))
         if self._introducing is not None:
             for append in appends:
-                self._introducing.judge(append, origin)
+                self._introducing.judge(append, origin, date_ms)
         if is_conditional:
             self.conditions.judge(appends, origin, acks)
         if is_guarded and (awaited := _awaited(appends)):
@@ -283,6 +283,8 @@ class Replicas:
             append.append(date_ms)
             if append.result is not None and append.partition is not None:
                 self.grown(append.partition)
+            elif append.error is not None and self._introducing is not None:
+                self._introducing.note_failed(append, date_ms)
         return ()
 
     def _prepare(self, append: Append, acks: int, date_ms: int) -> None:

@@ -199,6 +199,8 @@ class World:
         self.right = RightToConfirm(lambda: self.holds_lease)
         self.handed_out_below: int | None = None
         """Ids from it on are refused to producers; None: none are."""
+        self.unsure_about_ids = 0
+        """So many of the next batches of new producers are refused, because their ids are not known yet."""
         self.replicas = Replicas(
             local_id,
             self.clock,
@@ -242,6 +244,9 @@ class World:
         self._clients = 0
 
     def _id_refusal(self, producer_id: int) -> BrokerError | None:
+        if self.unsure_about_ids:
+            self.unsure_about_ids -= 1
+            return BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.handed_out_below is None or producer_id < self.handed_out_below:
             return None
         return BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)

@@ -50,6 +50,57 @@ def test_an_id_that_the_log_has_is_taken_whoever_handed_it_out(world: World) -> 
     assert write(client, 9000, 1) == (0, 1)
 
 
+def test_a_batch_does_not_pass_an_earlier_one_that_was_refused_for_now(world: World) -> None:
+    """librdkafka takes the earlier one for stored once the later one is acknowledged."""
+    world.unsure_about_ids = 1
+    client = world.client()
+    assert write(client, 7, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    assert write(client, 7, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert write(client, 8, 1) == (
+        0,
+        0,
+    )  # Another producer, whose earlier batches retention may have removed.
+
+    assert write(client, 7, 0) == (0, 1)
+    assert write(client, 7, 1) == (0, 2)
+
+
+def test_the_earliest_of_several_refused_batches_comes_first(world: World) -> None:
+    world.unsure_about_ids = 3
+    client = world.client()
+    for sequence in (5, 4, 6):
+        assert write(client, 7, sequence) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    refused = [write(client, 7, sequence)[0] for sequence in (5, 6)]
+
+    assert refused == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert [write(client, 7, sequence) for sequence in (4, 5, 6)] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_batch_that_was_refused_long_ago_holds_up_no_later_one(world: World) -> None:
+    world.unsure_about_ids = 1
+    client = world.client()
+    write(client, 7, 0)
+    world.clock.advance(121)
+    assert write(client, 7, 1) == (0, 0)
+
+
+def test_a_new_epoch_does_not_wait_for_batches_of_the_old_one(world: World) -> None:
+    world.unsure_about_ids = 1
+    client = world.client()
+    write(client, 7, 0)
+    assert write(client, 7, 0, epoch=1) == (0, 0)
+
+
+def test_a_batch_that_will_never_be_stored_holds_up_no_later_one(world: World) -> None:
+    client = world.client()
+    world.handed_out_below = 7
+    write(client, 7, 0)
+    world.handed_out_below = None
+    assert write(client, 7, 1) == (0, 0)
+
+
 def test_made_up_ids_of_a_stranger_evict_no_honest_producer(world: World) -> None:
     world.replicas.partition(T, 0).log.producers = ProducerStates(max_producers=20)
     honest = world.client(host=HONEST)

@@ -22,7 +22,11 @@ def _take_every_id() -> Sequence[Patch]:
 
 
 def _judge_nobody() -> Sequence[Patch]:
-    return [(Introducing, "judge", lambda self, append, origin: None)]
+    return [(Introducing, "judge", lambda self, append, origin, date_ms: None)]
+
+
+def _forget_refused_batches() -> Sequence[Patch]:
+    return [(Introducing, "note_failed", lambda self, append, date_ms: None)]
 
 
 def _evict_the_oldest_of_all() -> Sequence[Patch]:
@@ -110,6 +114,11 @@ RARE = (
         "quota-of-one-byte",
         "any client may stop all others by a quota of one byte per second",
         _give_everybody_any_quota,
+    ),
+    Mutation(
+        "later-batch-taken-first",
+        "a producer's later batch is taken though its first one was refused for now a moment ago",
+        _forget_refused_batches,
     ),
     Mutation("made-up-id-taken", "a leader takes producer ids that nobody has handed out", _take_every_id),
     Mutation("any-epoch-raised", "whoever names a producer's id may raise its epoch", _judge_nobody),
