@@ -26,6 +26,7 @@ MODULES = (
     "protocol._turns",
     "protocol._wire",
 )
+HEADERS = ["holdfast_log/protocol/_record_validation.h", "holdfast_log/protocol/_slots.h"]
 IS_PURE = bool(os.environ.get("HOLDFAST_PURE_PYTHON"))
 IS_LIMITED = bool(os.environ.get("HOLDFAST_LIMITED_API"))
 LINK_ARGUMENTS = ["-Wl,--no-as-needed", "-lc"] if sys.platform.startswith("linux") else []
@@ -39,7 +40,7 @@ setup(
         Extension(
             f"holdfast_log.{module}",
             [f"holdfast_log/{module.replace('.', '/')}.c"],
-            depends=["holdfast_log/protocol/_record_validation.h"],
+            depends=HEADERS,
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if IS_LIMITED else [],
             py_limited_api=IS_LIMITED,
             extra_link_args=LINK_ARGUMENTS,

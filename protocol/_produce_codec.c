@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "_record_validation.h"
+#include "_slots.h"
 
 #define FIRST_VERSION 3  /* the first with record batches */
 #define LAST_VERSION 11
@@ -36,13 +37,6 @@
 #define MIN_RECORD_SIZE 7
 
 /* Attributes of Python objects ------------------------------------------------------------------------------ */
-
-/* An attribute in a slot of a class, read and written without looking up its name. */
-typedef struct {
-    PyObject *descriptor;
-    descrgetfunc get;
-    descrsetfunc set;
-} Slot;
 
 #define OPTIONAL_MAX 16
 
@@ -68,18 +62,6 @@ typedef struct {
     PyObject *no_leader; /* shared by all responses without one; never modified */
     newfunc new_tuple;
 } State;
-
-static inline PyObject *
-get(const Slot *slot, PyObject *object)
-{
-    return slot->get(slot->descriptor, object, (PyObject *)Py_TYPE(object));
-}
-
-static inline int
-set(const Slot *slot, PyObject *object, PyObject *value)
-{
-    return slot->set(slot->descriptor, object, value);
-}
 
 /* Sets an attribute to a new reference, which is NULL after an error. */
 static int
@@ -896,22 +878,6 @@ assign(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* The module ------------------------------------------------------------------------------------------------ */
 
-static int
-find_slot(PyTypeObject *type, const char *name, Slot *slot)
-{
-    slot->descriptor = PyObject_GetAttrString((PyObject *)type, name);
-    if (slot->descriptor == NULL) {
-        return -1;
-    }
-    slot->get = (descrgetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_get);
-    slot->set = (descrsetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_set);
-    if (slot->get == NULL || slot->set == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s is not in a slot of its class", name);
-        return -1;
-    }
-    return 0;
-}
-
 /* The fields of `template`, whose values are the defaults, except those in `known`, which ends with NULL. */
 static int
 find_optional(PyTypeObject *type, PyObject *template, const char *const *known, Optional *optional)
@@ -1013,18 +979,6 @@ end:
     Py_XDECREF(response);
     Py_DECREF(messages);
     return done;
-}
-
-static PyObject *
-attribute_of(const char *module_name, const char *name)
-{
-    PyObject *module = PyImport_ImportModule(module_name);
-    if (module == NULL) {
-        return NULL;
-    }
-    PyObject *value = PyObject_GetAttrString(module, name);
-    Py_DECREF(module);
-    return value;
 }
 
 static int

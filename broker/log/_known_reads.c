@@ -16,14 +16,9 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define LOG_READ_FIELDS 4
+#include "../../protocol/_slots.h"
 
-/* An attribute in a slot of a class, read and written without looking up its name. */
-typedef struct {
-    PyObject *descriptor;
-    descrgetfunc get;
-    descrsetfunc set;
-} Slot;
+#define LOG_READ_FIELDS 4
 
 typedef struct {
     Slot content, file, sync_error;
@@ -32,12 +27,6 @@ typedef struct {
     PyTypeObject *segment, *known_read, *file_slice, *log_read, *os_file;
     PyObject *file_to_send, *is_cached, *fd, *one;
 } State;
-
-static inline PyObject *
-get(const Slot *slot, PyObject *object)
-{
-    return slot->get(slot->descriptor, object, (PyObject *)Py_TYPE(object));
-}
 
 /* The number in a slot; -1 with an exception after an error. */
 static int64_t
@@ -232,31 +221,6 @@ find(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 }
 
 /* The module */
-
-static PyObject *
-attribute_of(const char *module, const char *name)
-{
-    PyObject *imported = PyImport_ImportModule(module);
-    PyObject *value = imported == NULL ? NULL : PyObject_GetAttrString(imported, name);
-    Py_XDECREF(imported);
-    return value;
-}
-
-static int
-find_slot(PyTypeObject *type, const char *name, Slot *slot)
-{
-    slot->descriptor = PyObject_GetAttrString((PyObject *)type, name);
-    if (slot->descriptor == NULL) {
-        return -1;
-    }
-    slot->get = (descrgetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_get);
-    slot->set = (descrsetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_set);
-    if (slot->get == NULL || slot->set == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s is not in a slot of its class", name);
-        return -1;
-    }
-    return 0;
-}
 
 PyDoc_STRVAR(bind_doc, "bind(LogRead): the class of what is returned; call it first.");
 

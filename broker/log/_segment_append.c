@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../protocol/_slots.h"
+
 #define MAX_RELATIVE_OFFSET INT32_MAX
 #define NO_TIMESTAMP (-1)
 #define LOG_OVERHEAD 12
@@ -24,13 +26,6 @@
 #define LENGTH 2
 #define LAST_OFFSET_DELTA 7
 #define MAX_TIMESTAMP 9
-
-/* An attribute in a slot of a class, read and written without looking up its name. */
-typedef struct {
-    PyObject *descriptor;
-    descrgetfunc get;
-    descrsetfunc set;
-} Slot;
 
 typedef struct {
     Slot size, base_offset, next_offset, file, first_timestamp, created_ms, indexes, appended;
@@ -43,12 +38,6 @@ typedef struct {
     int64_t write_every, remembered_positions;
 } State;
 
-static inline PyObject *
-get(const Slot *slot, PyObject *object)
-{
-    return slot->get(slot->descriptor, object, (PyObject *)Py_TYPE(object));
-}
-
 static int
 set_number(const Slot *slot, PyObject *object, int64_t number)
 {
@@ -56,7 +45,7 @@ set_number(const Slot *slot, PyObject *object, int64_t number)
     if (value == NULL) {
         return -1;
     }
-    int done = slot->set(slot->descriptor, object, value);
+    int done = set(slot, object, value);
     Py_DECREF(value);
     return done;
 }
@@ -380,52 +369,24 @@ append_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* The module ------------------------------------------------------------------------------------------------ */
 
 static int
-find_slot(PyObject *type, const char *name, Slot *slot)
-{
-    slot->descriptor = PyObject_GetAttrString(type, name);
-    if (slot->descriptor == NULL) {
-        return -1;
-    }
-    slot->get = (descrgetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_get);
-    slot->set = (descrsetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_set);
-    if (slot->get == NULL || slot->set == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s is not in a slot of its class", name);
-        return -1;
-    }
-    return 0;
-}
-
-static PyObject *
-attribute_of(const char *module_name, const char *name)
-{
-    PyObject *module = PyImport_ImportModule(module_name);
-    if (module == NULL) {
-        return NULL;
-    }
-    PyObject *value = PyObject_GetAttrString(module, name);
-    Py_DECREF(module);
-    return value;
-}
-
-static int
 execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     memset(state, 0, sizeof *state);
-    PyObject *segment = attribute_of("holdfast_log.broker.log.segment", "Segment");
-    PyObject *indexes = attribute_of("holdfast_log.broker.log.segment_indexes", "SegmentIndexes");
-    PyObject *offsets = attribute_of("holdfast_log.broker.log.index", "OffsetIndex");
-    PyObject *times = attribute_of("holdfast_log.broker.log.index", "TimeIndex");
+    PyTypeObject *segment = (PyTypeObject *)attribute_of("holdfast_log.broker.log.segment", "Segment");
+    PyTypeObject *indexes = (PyTypeObject *)attribute_of("holdfast_log.broker.log.segment_indexes", "SegmentIndexes");
+    PyTypeObject *offsets = (PyTypeObject *)attribute_of("holdfast_log.broker.log.index", "OffsetIndex");
+    PyTypeObject *times = (PyTypeObject *)attribute_of("holdfast_log.broker.log.index", "TimeIndex");
     PyObject *write_every = attribute_of("holdfast_log.broker.log.index", "WRITE_EVERY");
     PyObject *remembered = attribute_of("holdfast_log.broker.log.segment", "REMEMBERED_POSITIONS");
     state->os_file = (PyTypeObject *)attribute_of("holdfast_log.broker.log.disk", "OsFile");
     state->append = PyUnicode_InternFromString("append");
-    state->segment = (PyTypeObject *)segment;
+    state->segment = segment;
     int done = -1;
     if (segment != NULL && indexes != NULL && offsets != NULL && times != NULL && write_every != NULL
         && remembered != NULL && state->os_file != NULL
-        && find_slot((PyObject *)state->os_file, "_fd", &state->fd) == 0
-        && find_slot((PyObject *)state->os_file, "_size", &state->file_size) == 0 && state->append != NULL
+        && find_slot(state->os_file, "_fd", &state->fd) == 0
+        && find_slot(state->os_file, "_size", &state->file_size) == 0 && state->append != NULL
         && find_slot(segment, "size", &state->size) == 0
         && find_slot(segment, "base_offset", &state->base_offset) == 0
         && find_slot(segment, "next_offset", &state->next_offset) == 0

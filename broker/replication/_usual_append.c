@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../protocol/_slots.h"
+
 #define FIRST_VERSION 3   /* the first with record batches */
 #define LAST_VERSION 11
 #define FLEXIBLE_FROM 9   /* compact lengths and tagged fields */
@@ -38,13 +40,6 @@
 #define PRODUCER_EPOCH_AT 51
 
 /* Attributes of Python objects ------------------------------------------------------------------------------ */
-
-/* An attribute in a slot of a class, read and written without looking up its name. */
-typedef struct {
-    PyObject *descriptor;
-    descrgetfunc get;
-    descrsetfunc set;
-} Slot;
 
 /* The slots of an Append. */
 enum {
@@ -86,18 +81,6 @@ typedef struct {
     PyObject *client, *unknown_source, *any_epoch, *no_time;
     newfunc new_tuple;
 } State;
-
-static inline PyObject *
-get(const Slot *slot, PyObject *object)
-{
-    return slot->get(slot->descriptor, object, (PyObject *)Py_TYPE(object));
-}
-
-static inline int
-set(const Slot *slot, PyObject *object, PyObject *value)
-{
-    return slot->set(slot->descriptor, object, value);
-}
 
 static inline PyObject *
 attribute(const State *state, PyObject *object, int name)
@@ -1062,34 +1045,6 @@ end:
 }
 
 /* The module ------------------------------------------------------------------------------------------------ */
-
-static int
-find_slot(PyTypeObject *type, const char *name, Slot *slot)
-{
-    slot->descriptor = PyObject_GetAttrString((PyObject *)type, name);
-    if (slot->descriptor == NULL) {
-        return -1;
-    }
-    slot->get = (descrgetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_get);
-    slot->set = (descrsetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_set);
-    if (slot->get == NULL || slot->set == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s is not in a slot of its class", name);
-        return -1;
-    }
-    return 0;
-}
-
-static PyObject *
-attribute_of(const char *module_name, const char *name)
-{
-    PyObject *module = PyImport_ImportModule(module_name);
-    if (module == NULL) {
-        return NULL;
-    }
-    PyObject *value = PyObject_GetAttrString(module, name);
-    Py_DECREF(module);
-    return value;
-}
 
 static int
 find_append(State *state)
