@@ -211,10 +211,11 @@ class Dispatcher:
             if connection.client_id != client_id:
                 connection.client_id = client_id
             if shortcut is not None and quotas is None:
-                arrived_s = connection.began_s or connection.last_request_s
                 begun = shortcut(connection, frame, version, position, correlation_id)
                 if isinstance(begun, list):
-                    times.answered(connection.queued_s, arrived_s, 0.0, self.clock_s(), 0)
+                    if times.answered():
+                        arrived_s = connection.began_s or connection.last_request_s
+                        times.add(connection.queued_s, arrived_s, 0.0, self.clock_s(), 0)
                     reply.send(begun)
                     return
                 if begun is not None:
@@ -470,9 +471,11 @@ class RemoteCall(RequestContext):
             self._reply.nothing()
 
     def _count(self) -> None:
-        """Remember how long the request took."""
-        ended_s = self._dispatcher.clock_s()
-        self._times.answered(self._queued_s, self._began_s, self.parked_s, ended_s, self.throttle_ms)
+        """Count the request, and perhaps remember how long it took."""
+        times = self._times
+        if times.answered():
+            ended_s = self._dispatcher.clock_s()
+            times.add(self._queued_s, self._began_s, self.parked_s, ended_s, self.throttle_ms)
 
     def close(self, reason: str) -> None:
         self.connection.refuse(f"{self._request.api.name} requests without a possible answer", reason)

@@ -11,7 +11,10 @@ from holdfast_log.broker.requests.times import AnsweredRequest, RequestTimes, qu
 
 _FETCH_KINDS = ("FetchConsumer", "FetchFollower")
 _LABELS = ("request", "quantile")
-_OF_THE_LATEST = "Quantiles of the latest 1000 requests of each version within ten minutes."
+_OF_THE_LATEST = (
+    "Quantiles of the latest 1000 timed requests of each version within ten minutes. Of frequent requests "
+    "one in eight is timed."
+)
 
 
 def _kinds(dispatcher: Dispatcher) -> dict[str, list[RequestTimes]]:

@@ -15,9 +15,11 @@ from holdfast_log.broker.requests import dispatch
 from holdfast_log.broker.requests.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.broker.requests.times import (
+    ALL_TIMED,
     LATEST_MAX,
     MAX_AGE_S,
     QUANTILES,
+    TIMED_ONE_IN,
     AnsweredRequest,
     quantiles,
     recent,
@@ -286,14 +288,21 @@ class TestTimes:
 
     def test_counts_and_sums_stay_when_old_times_go(self) -> None:
         self.handler.takes_s = 0.5
-        for _ in range(LATEST_MAX + 10):
+        requests = ALL_TIMED + TIMED_ONE_IN * LATEST_MAX
+        for _ in range(requests):
             send(self.connection, metadata_of(1))
         ((times,),) = self.dispatcher.times().values()
-        assert times.count == LATEST_MAX + 10
+        assert times.count == requests
         assert times.total_s == pytest.approx(0.5 * times.count)
         assert len(times.latest) == LATEST_MAX
         self.clock.advance(MAX_AGE_S + 1)
         assert recent([times], self.clock.seconds()) == []
+
+    def test_of_frequent_requests_some_are_timed(self) -> None:
+        for _ in range(ALL_TIMED + 5 * TIMED_ONE_IN):
+            send(self.connection, metadata_of(1))
+        ((times,),) = self.dispatcher.times().values()
+        assert len(times.latest) == ALL_TIMED + 5
 
     def test_quantiles(self) -> None:
         assert dict(quantiles(range(1000))) == {
