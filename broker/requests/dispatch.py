@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
-from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.requests.calls import ChargedCall, LocalCall, RemoteCall
 from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext, RowPaths, Shortcut
 from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, parts_of
 from holdfast_log.broker.requests.times import RequestTimes
@@ -35,17 +35,14 @@ from holdfast_log.protocol.compiled import (
     ResponseEncoder,
 )
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
-from holdfast_log.protocol.frames import Part
 from holdfast_log.protocol.headers import (
     RequestFields,
-    encode_response,
     flexible_requests,
     form_of,
     key_and_version,
     request_fields,
 )
 from holdfast_log.protocol.schema import (
-    InvalidMessage,
     MalformedMessage,
     TooManyElements,
     UnsupportedVersion,
@@ -56,7 +53,6 @@ _log = logging.getLogger(__name__)
 
 AnyHandler: TypeAlias = "Handler[Any, Any]"
 
-PRODUCE_KEY = 0
 _ONLY_BROKERS = "only brokers may send this request, on their own listener or with the cluster's secret"
 FETCH_KEY = 1
 _FETCH_WITH_REPLICA_STATE = 15
@@ -396,171 +392,6 @@ class Dispatcher:
             context.close(f"{request.api.name} failed: {error}")
         else:
             context.answer(response)
-
-
-class RemoteCall(RequestContext):
-    """A request from a connection. `encode` encodes its response if that is usual; None: there is no such
-    encoder. `times` gets the times of the request once it is answered. `parked_s` is the time at which the
-    handler has returned without an answer; 0 until then."""
-
-    __slots__ = (
-        "_began_s", "_correlation_id", "_dispatcher", "_encode", "_queued_s", "_reply", "_request", "_times",
-        "parked_s", "throttle_ms",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        connection: ServerConnection,
-        version: int,
-        client_id: str,
-        correlation_id: int,
-        request: Request[Any],
-        reply: ReplySlot,
-        encode: ResponseEncoder | None,
-        times: RequestTimes,
-    ) -> None:
-        self.version = version
-        self.client_id = client_id
-        self.connection: ServerConnection = connection
-        self._dispatcher = dispatcher
-        self._correlation_id = correlation_id
-        self._request = request
-        self._reply = reply
-        self._encode = encode
-        self._times = times
-        # A request that came alone is handled as soon as it has been received.
-        self._began_s = connection.began_s or connection.last_request_s
-        self._queued_s = connection.queued_s
-        self.parked_s = 0.0
-        self.throttle_ms = 0
-
-    def answer(self, response: Response) -> None:
-        connection = self.connection
-        if connection.close_reason is not None:
-            return
-        try:
-            parts = None
-            if self._encode is not None:
-                parts = self._encode(response, self.version, self._correlation_id)
-            if parts is None:
-                parts = encode_response(response, self.version, self._correlation_id)
-        except InvalidMessage as error:
-            cause = "responses that cannot be encoded"
-            self._dispatcher.log.error(
-                _log, cause, "Closing %s: a response cannot be encoded", connection, exc_info=error
-            )
-            connection.close("a response cannot be encoded")
-            return
-        self._count()
-        self._reply.send(parts)
-
-    def answer_encoded(self, encode: Callable[..., Sequence[Part] | None], *arguments: Any) -> bool:
-        if self.connection.close_reason is not None:
-            return True
-        parts = encode(self.version, self._correlation_id, *arguments)
-        if parts is None:
-            return False
-        self._count()
-        self._reply.send(parts)
-        return True
-
-    def answer_nothing(self) -> None:
-        if not self.connection.is_closed:
-            self._count()
-            self._reply.nothing()
-
-    def _count(self) -> None:
-        """Count the request, and perhaps remember how long it took."""
-        times = self._times
-        if times.answered():
-            ended_s = self._dispatcher.clock_s()
-            times.add(self._queued_s, self._began_s, self.parked_s, ended_s, self.throttle_ms)
-
-    def close(self, reason: str) -> None:
-        self.connection.refuse(f"{self._request.api.name} requests without a possible answer", reason)
-
-
-class ChargedCall(RemoteCall):
-    """A request from a connection while quotas exist: charged to its client, which may be throttled.
-
-    Only the turn of the reactor in which the request arrives is measured.
-    """
-
-    __slots__ = ("_charged_s", "_quotas", "_spent_s", "_throttled_until_s")
-
-    def begin(self, quotas: ClientQuotas, began_s: float | None) -> None:
-        """Charge a Produce request on arrival, so that a client that sends ahead is held before the first
-        response. `began_s` is the time at which the handling began; None: the reactor's time is not
-        measured."""
-        self._quotas = quotas
-        self._charged_s = began_s
-        self._spent_s = 0.0
-        self._throttled_until_s = 0.0
-        if self._request.api.key == PRODUCE_KEY:
-            key, size = QuotaKey.PRODUCE, self._reply.request_bytes
-            self.throttle(key, self._quotas.charge(key, self.connection, self.client_id, size))
-
-    def suspend(self) -> None:
-        """Add the reactor's time so far: the request waits for something, or is answered."""
-        if self._charged_s is not None:
-            self._spent_s += self._quotas.seconds() - self._charged_s
-            self._charged_s = None
-
-    def throttle(self, key: QuotaKey, throttle_ms: int) -> None:
-        if throttle_ms <= 0:
-            return
-        until_s = self._quotas.seconds() + throttle_ms / 1000
-        if until_s > self._throttled_until_s:
-            self._throttled_until_s = until_s
-            self._quotas.throttle(key, self.connection, self.client_id, throttle_ms)
-
-    def answer(self, response: Response) -> None:
-        if self.connection.close_reason is not None:
-            return
-        # The response is sent at once; the connection is not read for the throttle time (KIP-219).
-        self.throttle_ms = throttle_ms = self._throttle_ms()
-        if throttle_ms and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = throttle_ms
-        super().answer(response)
-
-    def answer_encoded(self, encode: Callable[..., Sequence[Part] | None], *arguments: Any) -> bool:
-        # The response has to name the throttle time.
-        return False
-
-    def answer_nothing(self) -> None:
-        self.throttle_ms = self._throttle_ms()
-        super().answer_nothing()
-
-    def _throttle_ms(self) -> int:
-        """Charge the time that the request took. Returns how long the client is throttled from now on."""
-        self.suspend()
-        if self._spent_s:
-            spent_s, self._spent_s = self._spent_s, 0.0
-            key = QuotaKey.REQUEST
-            self.throttle(key, self._quotas.charge_time(self.connection, self.client_id, spent_s))
-        if not self._throttled_until_s:
-            return 0
-        return max(0, round((self._throttled_until_s - self._quotas.seconds()) * 1000))
-
-
-class LocalCall(RequestContext):
-    """A request from this broker to itself, in the newest version. It is never encoded."""
-
-    __slots__ = ("_done",)
-
-    def __init__(self, request: Request[Any], done: Deferred[Response]) -> None:
-        super().__init__(request.api.max_version, "", None)
-        self._done = done
-
-    def answer(self, response: Response) -> None:
-        self._done.callback(response)
-
-    def answer_nothing(self) -> None:
-        raise AssertionError("a request from a broker to itself needs a response")
-
-    def close(self, reason: str) -> None:
-        self._done.errback(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
 
 
 def _new_times(api: Api, version: int) -> tuple[RequestTimes, RequestTimes | None]:

@@ -18,7 +18,8 @@ from unittest import mock
 
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.quotas.keys import QuotaKey
-from holdfast_log.broker.requests.dispatch import Dispatcher, RemoteCall
+from holdfast_log.broker.requests.calls import RemoteCall
+from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.coordinator.znodes.brokers import broker_path
 from holdfast_log.coordinator.znodes.configs import config_path, decode_config
 from holdfast_log.coordinator.zookeeper.interface import WriteOperation

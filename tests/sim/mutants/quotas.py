@@ -11,7 +11,7 @@ from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.quotas.limits import QuotaLimits
 from holdfast_log.broker.quotas.precedence import Allowance, QuotaTable
-from holdfast_log.broker.requests.dispatch import ChargedCall
+from holdfast_log.broker.requests.calls import ChargedCall
 from holdfast_log.broker.wiring.quotas import BROKER_CLIENT_ID
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
 from holdfast_log.coordinator.znodes.configs import CONFIG_CHANGES
