@@ -410,9 +410,9 @@ execute(PyObject *module)
         state->remembered_positions = PyLong_AsLongLong(remembered);
         done = PyErr_Occurred() ? -1 : 0;
     }
-    Py_XDECREF(indexes);
-    Py_XDECREF(offsets);
-    Py_XDECREF(times);
+    Py_XDECREF((PyObject *)indexes);
+    Py_XDECREF((PyObject *)offsets);
+    Py_XDECREF((PyObject *)times);
     Py_XDECREF(write_every);
     Py_XDECREF(remembered);
     return done;
