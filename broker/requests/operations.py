@@ -5,26 +5,12 @@ Without an authorizer every client is authorised for all operations of a kind of
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
+
+from holdfast_log.protocol.acls import AclOperation
 
 NOT_ASKED = -(2**31)
 """Value in responses to clients that did not request their authorised operations."""
-
-
-class AclOperation(enum.IntEnum):
-    """Kafka's codes of the operations in access control lists."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
 
 
 def operation_bits(operations: Iterable[AclOperation]) -> int:
