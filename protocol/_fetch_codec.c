@@ -26,7 +26,7 @@
 
 /* Requests with more topics and partitions, and responses too, are left to the generic code. */
 #define MAX_ELEMENTS 512
-/* Records up to this many bytes are copied, as protocol.codegen does it. */
+/* Records up to this many bytes are copied, as protocol.generated_encoders does it. */
 #define INLINE_BYTES 2048
 #define UUID_BYTES 16
 

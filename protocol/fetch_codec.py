@@ -11,9 +11,9 @@ from __future__ import annotations
 from types import ModuleType
 from uuid import UUID
 
-from holdfast_log.protocol.codegen import uuid_of
 from holdfast_log.protocol.fields import ZERO_UUID
 from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.generated_decoders import uuid_of
 from holdfast_log.protocol.messages.fetch import (
     NO_DIVERGENCE,
     NO_LEADER,

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from holdfast_log.protocol import codegen
-from holdfast_log.protocol.codegen import EncodedArray
 from holdfast_log.protocol.frames import Part
+from holdfast_log.protocol.generated_encoders import EncodedArray, Encoder, generate_encoder
 from holdfast_log.protocol.schema import InvalidMessage
 from holdfast_log.protocol.wire import ENCODE_ERRORS
 
@@ -40,5 +39,5 @@ class EncodedRows(EncodedArray):
 
 
 @cache
-def _encoder(cls: type, version: int, flexible: bool) -> codegen.Encoder:
-    return codegen.generate_encoder(cls, version, flexible)
+def _encoder(cls: type, version: int, flexible: bool) -> Encoder:
+    return generate_encoder(cls, version, flexible)

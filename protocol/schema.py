@@ -10,7 +10,8 @@ cannot express: the versions that have the field, those in which it may be null,
 field without a value is in every version, and the constructor requires it. Constructors take keyword
 arguments only; names are Kafka's in snake case.
 
-`encode` and `decode` use functions that `protocol.codegen` generates from the declarations.
+`encode` and `decode` use functions that `protocol.generated_encoders` and `protocol.generated_decoders` make
+from the declarations.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from holdfast_log.protocol import codegen
 from holdfast_log.protocol.fields import (
     ALL_VERSIONS,
     FIELDS_ATTRIBUTE,
@@ -45,6 +45,8 @@ from holdfast_log.protocol.fields import (
     wire_type,
 )
 from holdfast_log.protocol.frames import Part, Parts, join_parts
+from holdfast_log.protocol.generated_decoders import Decoder, generate_decoder
+from holdfast_log.protocol.generated_encoders import Encoder, generate_encoder
 from holdfast_log.protocol.wire import (
     DECODE_ERRORS,
     ENCODE_ERRORS,
@@ -170,8 +172,8 @@ def message(*, versions: str, flexible: str = "none") -> Callable[[type[M]], typ
     return declare
 
 
-_encoders: dict[tuple[type[ProtocolMessage], int], codegen.Encoder] = {}
-_decoders: dict[tuple[type[ProtocolMessage], int], codegen.Decoder] = {}
+_encoders: dict[tuple[type[ProtocolMessage], int], Encoder] = {}
+_decoders: dict[tuple[type[ProtocolMessage], int], Decoder] = {}
 
 
 def encode(message: ProtocolMessage, version: int) -> bytes:
@@ -238,14 +240,14 @@ def decode_from(
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
 
 
-def _make_encoder(cls: type[ProtocolMessage], version: int) -> codegen.Encoder:
-    encoder = codegen.generate_encoder(cls, version, _is_flexible(cls, version))
+def _make_encoder(cls: type[ProtocolMessage], version: int) -> Encoder:
+    encoder = generate_encoder(cls, version, _is_flexible(cls, version))
     _encoders[cls, version] = encoder
     return encoder
 
 
-def _make_decoder(cls: type[ProtocolMessage], version: int) -> codegen.Decoder:
-    decoder = codegen.generate_decoder(cls, version, _is_flexible(cls, version))
+def _make_decoder(cls: type[ProtocolMessage], version: int) -> Decoder:
+    decoder = generate_decoder(cls, version, _is_flexible(cls, version))
     _decoders[cls, version] = decoder
     return decoder
 
