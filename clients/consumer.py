@@ -204,11 +204,11 @@ class BaseConsumer(ConsumerQueries):
             yield from self.poll(_ITERATION_WAIT_MS)
 
     def _take_batches(self, batches: list[FetchedBatch]) -> bool:
-        batches += self._fetcher.take()
+        batches += self._fetcher.stored.take()
         return bool(batches)
 
     def _take_encoded(self, batches: list[EncodedBatch]) -> bool:
-        batches += self._fetcher.take_encoded()
+        batches += self._fetcher.stored.take_encoded()
         return bool(batches)
 
     # Positions ----------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def consumer_feedback(
         records=buffer.records,
         records_skipped=buffer.deserialization.skipped,
         records_dead_lettered=buffer.deserialization.dead_lettered,
-        batches_skipped=fetcher.batches_skipped,
+        batches_skipped=fetcher.stored.batches_skipped,
         bytes=fetcher.fetched_bytes,
         fetches=fetcher.fetches,
         fetch_errors=fetcher.fetch_errors,

@@ -253,7 +253,7 @@ class ConsumerLoop:
             if is_late:
                 break
             left_ms = deadline_ms - self._network.now_ms()
-            self.turn(0 if is_enough or self._fetcher.has_more else self._until_settle_ms(left_ms))
+            self.turn(0 if is_enough or self._fetcher.stored.has_more else self._until_settle_ms(left_ms))
             if is_enough or self._is_woken:
                 break
             is_late = left_ms <= 0  # The replies of the last turn are looked at once more.

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from holdfast_log.clients.connection.backoff import Backoff
 from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
@@ -23,15 +22,8 @@ from holdfast_log.clients.errors import (
     UnsupportedRequestError,
 )
 from holdfast_log.clients.feedback.connection_log import warn
-from holdfast_log.clients.feedback.events import BatchSkipped, Events, PositionReset
+from holdfast_log.clients.feedback.events import Events, PositionReset
 from holdfast_log.clients.fence import FENCES_FEATURE
-from holdfast_log.clients.fetching.fetched import (
-    EncodedBatch,
-    FetchedBatch,
-    pass_first,
-    take_first,
-    take_first_encoded,
-)
 from holdfast_log.clients.fetching.isolation import Isolation, skipped
 from holdfast_log.clients.fetching.offsets import (
     EARLIEST,
@@ -44,6 +36,7 @@ from holdfast_log.clients.fetching.offsets import (
 from holdfast_log.clients.fetching.positions import Position
 from holdfast_log.clients.fetching.requests import fetch_request
 from holdfast_log.clients.fetching.settings import FetchSettings
+from holdfast_log.clients.fetching.stored_batches import StoredBatches
 from holdfast_log.clients.fetching.truncation import ends_in, epochs_request
 from holdfast_log.protocol.batches import BatchHeader, whole_batches
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -54,8 +47,6 @@ from holdfast_log.protocol.schema import ZERO_UUID, received_records
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _GENERATIONS_APART = 1 << 32
-
-_Batch = TypeVar("_Batch", FetchedBatch, EncodedBatch)
 
 
 class _Purpose(enum.Enum):
@@ -68,7 +59,6 @@ _EARLY_ANSWERS = 5
 """How many empty answers in a row may come before `fetch.max.wait.ms` and are followed by the next request at
 once."""
 _MAX_OFFSET = 2**63 - 1
-_TAKE_MS = 100
 
 
 def _has_offsets(header: BatchHeader) -> bool:
@@ -102,22 +92,18 @@ class Fetcher:
         self.fetch_errors = 0
         """Number of errors of fetches, or of partitions in them."""
         self.fetched_bytes = 0
-        self.batches_skipped = 0
-        """Number of damaged batches that were passed over."""
         self._events = events
         self._metadata = metadata
         self._settings = settings
         self._backoff = backoff
         self._log_name = log_name
         self._now_ms = now_ms
-        self.has_more = False
-        """Whether the last `take` ended because its time was over, and not because nothing was left."""
         self._busy_nodes: dict[int, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
         self._checking: dict[TopicPartition, None] = {}
         self._problems: deque[Exception] = deque()
         self._additions = 0
-        self._turn: deque[TopicPartition] = deque()
+        self.stored = StoredBatches(self.positions, settings, events, log_name, now_ms)
 
     def add(self, partition: TopicPartition) -> Position:
         """Begin to read a partition; `auto.offset.reset` gives its position until it is set.
@@ -132,14 +118,14 @@ class Fetcher:
             # its earlier position is in flight.
             self._additions += _GENERATIONS_APART
             position = self.positions[partition] = Position(*partition, generation=self._additions)
-            self._turn.append(partition)
+            self.stored.add(partition)
             self._metadata.want(partition.topic)
         return position
 
     def remove(self, partition: TopicPartition) -> None:
         """Stop reading a partition, and drop its stored batches."""
         del self.positions[partition]
-        self._turn.remove(partition)
+        self.stored.remove(partition)
 
     # Out: calls ---------------------------------------------------------------------------------------
 
@@ -462,7 +448,7 @@ class Fetcher:
         elif headers:
             position.failures = 0
 
-    # Stored batches -----------------------------------------------------------------------------------
+    # What the application asks -------------------------------------------------------------------------
 
     def next_event_ms(self, now_ms: int) -> int | None:
         """When the next retry is due; None if none is."""
@@ -477,64 +463,3 @@ class Fetcher:
         """Raise the next error for the application, if there is one."""
         if self._problems:
             raise self._problems.popleft()
-
-    def take_until_ms(self) -> int:
-        """When a `take` that begins now should end: other partitions, heartbeats and the caller's timeout
-        need a turn, however many batches without a record are stored."""
-        return self._now_ms() + _TAKE_MS
-
-    def take(self, until_ms: int | None = None) -> Iterator[FetchedBatch]:
-        """The stored batches, one from each partition in turn, until `until_ms` (by default `take_until_ms`).
-
-        Raises BrokerError (CORRUPT_MESSAGE) for a batch whose checksum or records are damaged, unless such
-        batches are to be skipped; the position then stays before it. After a batch was returned, the error is
-        raised by the next call instead.
-        """
-        return self._take(take_first, until_ms)
-
-    def take_encoded(self) -> Iterator[EncodedBatch]:
-        """Like `take`, but the records of the batches are only decompressed."""
-        return self._take(take_first_encoded, None)
-
-    def _take(self, take_first_of: Callable[..., _Batch | None], until_ms: int | None) -> Iterator[_Batch]:
-        until_ms = self.take_until_ms() if until_ms is None else until_ms
-        self.has_more = False
-        has_given = False
-        empty_in_a_row = 0
-        while empty_in_a_row < len(self._turn):
-            position = self.positions[self._turn[0]]
-            empty_in_a_row += 1
-            if position.store and not position.is_silent:
-                try:
-                    batch = take_first_of(
-                        position,
-                        check_crcs=self._settings.check_crcs,
-                        limit=self._settings.batch_max_bytes,
-                    )
-                except BrokerError as error:
-                    if not self._settings.skips_corrupt or error.code is not ErrorCode.CORRUPT_MESSAGE:
-                        if has_given:
-                            return
-                        self._turn.rotate(-1)  # The other partitions come before the next attempt.
-                        raise
-                    self._skip_first(position, error)
-                    batch = None
-                empty_in_a_row = 0
-                if batch is None and self._now_ms() >= until_ms:
-                    self.has_more = True
-                    return
-                if batch is not None:
-                    has_given = True
-                    self._turn.rotate(-1)
-                    yield batch
-                    continue
-            self._turn.rotate(-1)
-
-    def _skip_first(self, position: Position, error: BrokerError) -> None:
-        """Pass over the first stored batch, which is damaged."""
-        next_offset = position.store[0].header.next_offset
-        offset = pass_first(position)
-        self.batches_skipped += 1
-        self._events.note(BatchSkipped(position.topic, position.partition, offset, next_offset, error))
-        skipped_offsets = f"from offset {offset} to before {next_offset} (on.corrupt.batch=skip)"
-        warn(self._log_name, f"Skipping the records of {position.key} {skipped_offsets}: {error.message}")

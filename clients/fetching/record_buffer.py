@@ -37,11 +37,11 @@ class RecordBuffer:
         a record that cannot be read.
         """
         if self._has_reported or not self._may_report():
-            until_ms = self._fetcher.take_until_ms()
+            until_ms = self._fetcher.stored.take_until_ms()
             try:
                 while (
                     len(self._leftover) < limit
-                    and (batch := next(self._fetcher.take(until_ms), None)) is not None
+                    and (batch := next(self._fetcher.stored.take(until_ms), None)) is not None
                 ):
                     self._deserialize(batch)
             except BrokerError:

@@ -12,8 +12,8 @@ from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.held_requests import HeldRequest, HeldRequests
 from holdfast_log.clients.fetching.fetched import pass_first
-from holdfast_log.clients.fetching.fetcher import Fetcher
 from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.fetching.stored_batches import StoredBatches
 from holdfast_log.protocol.batches import BatchHeader, Compression
 from holdfast_log.protocol.compression import decompress
 from holdfast_log.protocol.errors import BrokerError
@@ -71,10 +71,10 @@ def _search_for_all_at_once() -> Sequence[Patch]:
 
 
 def _skip_in_silence() -> Sequence[Patch]:
-    def mutant(self: Fetcher, position: Position, error: BrokerError) -> None:
+    def mutant(self: StoredBatches, position: Position, error: BrokerError) -> None:
         pass_first(position)
 
-    return [(Fetcher, "_skip_first", mutant)]
+    return [(StoredBatches, "_skip_first", mutant)]
 
 
 RARE = (
