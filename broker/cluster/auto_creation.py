@@ -36,10 +36,14 @@ class AutoCreation:
         self._ask_controller = ask_controller
         self._special = {topic.name: topic for topic in special}
 
-    def create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
-        """Have the controller create topics; the error code of each. Never fails."""
+    def create(self, names: list[str], on_behalf_of: str | None = None) -> Deferred[dict[str, ErrorCode]]:
+        """Have the controller create topics; the error code of each. Never fails. The controller's audit log
+        names the client `on_behalf_of` whom this broker asks, None: this broker. Whether that client may
+        create them is decided before."""
         request = CreateTopicsRequest(
-            topics=[self._special.get(name) or _ordinary(name) for name in names], timeout_ms=TIMEOUT_MS
+            topics=[self._special.get(name) or _ordinary(name) for name in names],
+            timeout_ms=TIMEOUT_MS,
+            on_behalf_of=on_behalf_of,
         )
         return self._ask_controller(request).addCallbacks(self._answered, self._failed, errbackArgs=(names,))
 

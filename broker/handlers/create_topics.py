@@ -4,7 +4,8 @@ Only the controller accepts it; another broker answers NOT_CONTROLLER for each t
 brokers know the topic, or with REQUEST_TIMED_OUT after the client's timeout; the topic is created either way.
 
 Versions: from 4 on -1 stands for the broker's default of partitions and replicas (KIP-464); from 5 on the
-response describes the topic (KIP-525), from 7 on with its id. From 6 on a topic of a client over its quota is
+response describes the topic (KIP-525), from 7 on with its id. A client that may not describe the settings of
+the topic gets neither them nor the numbers. From 6 on a topic of a client over its quota is
 refused with THROTTLING_QUOTA_EXCEEDED (KIP-599); before, the client is throttled after the creation.
 """
 
@@ -23,6 +24,7 @@ from holdfast_log.broker.settings.view import SettingsView
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.coordinator.controller.events import TopicCreation, TopicResult
 from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.create_topics import (
     CreatableTopic,
@@ -46,12 +48,15 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         counts = Counter(topic.name for topic in request.topics)
         refused: dict[str, TopicResult] = {}
         wanted: dict[str, TopicCreation] = {}
+        may_create_all = context.may(AclOperation.CREATE, AclResource.CLUSTER, is_noted=False)
         for topic in request.topics:
             if counts[topic.name] > 1:
                 message = "the request names this topic several times"
                 refused[topic.name] = TopicResult(topic.name, ErrorCode.INVALID_REQUEST, message)
                 continue
             try:
+                if not may_create_all:
+                    context.check(AclOperation.CREATE, AclResource.TOPIC, topic.name)
                 creation = _new_topic(topic)
                 self._check_settings(creation)
                 if not request.validate_only:
@@ -60,15 +65,15 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
             except BrokerError as error:
                 refused[topic.name] = TopicResult(topic.name, error.code, error.message)
         if not wanted:
-            return succeed(self._response(refused, wanted))
+            return succeed(self._response(context, refused, wanted))
         created = self.controller.create_topics(
             list(wanted.values()), request.timeout_ms, validate_only=request.validate_only
         )
 
         def answer(results: Mapping[str, TopicResult]) -> CreateTopicsResponse:
             if not request.validate_only:
-                _log_created(context, results, wanted)
-            return self._response({**refused, **results}, wanted)
+                _log_created(context, results, wanted, request.on_behalf_of)
+            return self._response(context, {**refused, **results}, wanted)
 
         return created.addCallback(answer)
 
@@ -93,16 +98,22 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
             raise refusal
 
     def _response(
-        self, results: Mapping[str, TopicResult], wanted: Mapping[str, TopicCreation]
+        self,
+        context: RequestContext,
+        results: Mapping[str, TopicResult],
+        wanted: Mapping[str, TopicCreation],
     ) -> CreateTopicsResponse:
         described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]] = {}
         return CreateTopicsResponse(
             throttle_time_ms=0,
-            topics=[self._result(result, wanted.get(name), described) for name, result in results.items()],
+            topics=[
+                self._result(context, result, wanted.get(name), described) for name, result in results.items()
+            ],
         )
 
     def _result(
         self,
+        context: RequestContext,
         result: TopicResult,
         topic: TopicCreation | None,
         described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]],
@@ -118,6 +129,10 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
             configs=None,
         )
         if result.error is ErrorCode.NONE and topic is not None:
+            if not context.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, result.name, is_noted=False):
+                answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                answer.num_partitions = answer.replication_factor = -1
+                return answer
             settings = tuple(sorted(topic.configs.items()))
             if settings not in described:
                 described[settings] = [
@@ -137,18 +152,21 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         self, context: RequestContext, request: CreateTopicsRequest, error: BrokerError
     ) -> CreateTopicsResponse:
         results = {topic.name: TopicResult(topic.name, error.code, error.message) for topic in request.topics}
-        return self._response(results, {})
+        return self._response(context, results, {})
 
 
 def _log_created(
-    context: RequestContext, results: Mapping[str, TopicResult], wanted: Mapping[str, TopicCreation]
+    context: RequestContext,
+    results: Mapping[str, TopicResult],
+    wanted: Mapping[str, TopicCreation],
+    on_behalf_of: str | None,
 ) -> None:
     for name, result in results.items():
         if result.error is ErrorCode.NONE:
             what = "Created topic %s with %d partitions, %d replicas each, settings %s"
             configs = wanted[name].configs
             counts = result.partition_count, result.replication_factor
-            log_change(context, what, name, *counts, shown(dict(configs)))
+            log_change(context, what, name, *counts, shown(dict(configs)), on_behalf_of=on_behalf_of)
 
 
 def replicas_of(topic: TopicCreation) -> int | None:

@@ -13,7 +13,8 @@ from holdfast_log.broker.cluster.first_update import FirstUpdate
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.requests.handler import Handler, RequestContext
-from holdfast_log.broker.requests.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from holdfast_log.broker.requests.operations import NOT_ASKED, authorized_operations
+from holdfast_log.protocol.acls import AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -51,7 +52,9 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
                 if (endpoint := node.endpoint(listener)) is not None
             ],
             cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+                authorized_operations(context, AclResource.CLUSTER)
+                if request.include_cluster_authorized_operations
+                else NOT_ASKED
             ),
         )
 

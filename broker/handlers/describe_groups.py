@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths, refusal
-from holdfast_log.broker.requests.operations import GROUP_OPERATIONS, NOT_ASKED
+from holdfast_log.broker.requests.operations import NOT_ASKED, authorized_operations
 from holdfast_log.coordinator.groups.effects import DescribeAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -34,15 +35,23 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
     def handle(
         self, context: RequestContext, request: DescribeGroupsRequest
     ) -> Deferred[DescribeGroupsResponse]:
-        operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         # Each group once: a description may be a thousand times as long as a name.
         names = dict.fromkeys(request.groups)
-        described = [self._describe(group_id, operations) for group_id in names]
+        is_asked = request.include_authorized_operations
+        described = [self._describe(context, group_id, with_operations=is_asked) for group_id in names]
         return gatherResults(described).addCallback(
             lambda groups: DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
         )
 
-    def _describe(self, group_id: str, operations: int) -> Deferred[DescribedGroup]:
+    def _describe(
+        self, context: RequestContext, group_id: str, *, with_operations: bool
+    ) -> Deferred[DescribedGroup]:
+        denied = context.denial(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
+        if denied is not None:
+            return succeed(_refused(group_id, denied.code))
+        operations = NOT_ASKED
+        if with_operations:
+            operations = authorized_operations(context, AclResource.GROUP, group_id)
         return self.groups.ask(
             group_id, lambda shard, waiting, _: shard.describe_group(waiting, group_id)
         ).addCallbacks(_described, _failed, callbackArgs=(operations,), errbackArgs=(group_id,))

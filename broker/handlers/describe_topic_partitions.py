@@ -3,7 +3,8 @@
 A request without topics means all of them. Topics come in the order of their names. A page has at most
 `max.request.partition.size.limit` partitions, or fewer if the request says so; the response then names the
 partition with which the next page begins. A topic that does not exist has an error and no partitions, and is
-never created. Holdfast elects leaders from the in-sync set, so no other replica is an eligible leader.
+never created. A client sees the topics that it may describe; another one that it names is refused, whether it
+exists or not. Holdfast elects leaders from the in-sync set, so no other replica is an eligible leader.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from holdfast_log.broker.cluster.metadata_cache import (
 )
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
-from holdfast_log.broker.requests.operations import TOPIC_OPERATIONS
+from holdfast_log.broker.requests.operations import authorized_operations
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS, is_legal_name
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_topic_partitions import (
     DescribedPartition,
@@ -83,6 +85,12 @@ class DescribeTopicPartitionsHandler(
         with self.answers.begin(context, DescribeTopicPartitionsResponse) as answer:
             rows = answer.rows(DescribedTopic)
             for name, first in self._wanted(request):
+                is_named = bool(request.topics)
+                if not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, is_noted=is_named):
+                    await answer.turn(0)
+                    if is_named:
+                        rows.add(_missing(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                    continue
                 topic = self.metadata.topics.get(name)
                 price = len(name) + (0 if topic is None else _price(topic, first, left))
                 if left == 0 or not answer.reserve(price):
@@ -134,7 +142,7 @@ class DescribeTopicPartitionsHandler(
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=rows.finish(),
-            topic_authorized_operations=TOPIC_OPERATIONS,
+            topic_authorized_operations=authorized_operations(answer.context, AclResource.TOPIC, topic.name),
         )
         return described, indexes[limit] if len(indexes) > limit else None
 

@@ -31,6 +31,7 @@ from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestC
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.protocol import compiled
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.fetch_codec import records_response
 from holdfast_log.protocol.messages.fetch import (
@@ -80,6 +81,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         check_replica(context, replica_id)
         replica_id = max(CONSUMER_ID, replica_id)  # Every other reader is admitted like a consumer.
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
+        may_read = None
+        if context.is_judged:
+            may_read = functools.partial(context.may, AclOperation.READ, AclResource.TOPIC)
         if (
             request.session_epoch == FINAL_EPOCH
             and request.session_id == NO_SESSION
@@ -94,6 +98,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 max_bytes,
                 connection.id,
                 functools.partial(self._answer_one, context),
+                may_read,
                 by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
             )
             if is_kept:
@@ -117,6 +122,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             ),
             ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms),
             functools.partial(answer, context),
+            may_read,
             by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
         )
         if is_kept and connection is not None:

@@ -7,6 +7,10 @@ From 10 on topics have ids, from 12 on a request may name them by id (KIP-516).
 
 The response comes from the controller's last UpdateMetadata, and waits for the first one. A topic that this
 request creates is answered LEADER_NOT_AVAILABLE, and clients ask again.
+
+A client sees the topics that it may describe. Another one that it names is refused with
+TOPIC_AUTHORIZATION_FAILED, whether it exists or not. A missing topic is created for a client that may create
+it, and judged here: the controller sees only this broker.
 """
 
 from __future__ import annotations
@@ -27,12 +31,14 @@ from holdfast_log.broker.cluster.metadata_cache import (
     TopicMetadata,
 )
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
+from holdfast_log.broker.requests.audit import requester_of
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.broker.requests.mutations import DEFAULT, MutationQuotas
-from holdfast_log.broker.requests.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from holdfast_log.broker.requests.operations import NOT_ASKED, authorized_operations
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS, is_legal_name
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.metadata import (
     MetadataRequest,
@@ -54,6 +60,9 @@ _PARTITIONS_PER_STEP = 64
 
 _CREATED_MAX = 25
 """Maximum number of topics that one request creates. Clients ask again for those that do not exist yet."""
+
+_JUDGED_MAX = 200
+"""Maximum number of missing topics of which one request asks whether its client may create them."""
 
 
 @settings_group(BROKER_ROWS)
@@ -89,13 +98,13 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             everything = [MetadataRequestTopic(name=name) for name in self.metadata.topics]
             return ensureDeferred(self._respond(context, request, everything, is_everything=True))
         wanted = named_once(wanted)
-        missing = self._to_create(request, wanted)
+        missing, refused = self._to_create(context, request, wanted)
         if not missing:
-            return ensureDeferred(self._respond(context, request, wanted))
+            return ensureDeferred(self._respond(context, request, wanted, refused or None))
         for name in missing:
             self.mutations.create(context, name, DEFAULT, is_strict=False)
-        return self.auto_creation.create(missing).addCallback(
-            lambda errors: ensureDeferred(self._respond(context, request, wanted, errors))
+        return self.auto_creation.create(missing, requester_of(context)).addCallback(
+            lambda errors: ensureDeferred(self._respond(context, request, wanted, {**errors, **refused}))
         )
 
     async def _respond(
@@ -110,16 +119,38 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         with self.answers.begin(context, MetadataResponse) as answer:
             rows = answer.rows(MetadataResponseTopic)
             for topic in wanted:
-                if is_everything and topic.name not in self.metadata.topics:
-                    continue  # It was deleted while the rows before it were made.
+                if is_everything and not self._is_listed(context, topic.name):
+                    await answer.turn(0)
+                    continue
                 rows.add(await self._topic(answer, request, topic, created))
             return self._response(context, request, rows.finish())
 
-    def _to_create(self, request: MetadataRequest, wanted: list[MetadataRequestTopic]) -> list[str]:
+    def _is_listed(self, context: RequestContext, name: str | None) -> bool:
+        """Whether a topic is in a list of all topics: it exists still, and the client may describe it."""
+        return name in self.metadata.topics and _may_describe(context, name, is_noted=False)
+
+    def _to_create(
+        self, context: RequestContext, request: MetadataRequest, wanted: list[MetadataRequestTopic]
+    ) -> tuple[list[str], dict[str, ErrorCode]]:
+        """The missing topics to create, and the errors of those that the client may not create."""
         if not self.settings.is_enabled or not request.allow_auto_topic_creation:
-            return []
+            return [], {}
         names = (topic.name for topic in wanted if topic.name is not None)
-        return list(islice((name for name in names if name not in self.metadata.topics), _CREATED_MAX))
+        missing = (name for name in names if name not in self.metadata.topics)
+        if not context.is_judged:
+            return list(islice(missing, _CREATED_MAX)), {}
+        create, kind = AclOperation.CREATE, AclResource.TOPIC
+        may_create_all = context.may(create, AclResource.CLUSTER, is_noted=False)
+        allowed: list[str] = []
+        refused: dict[str, ErrorCode] = {}
+        for name in islice(missing, _JUDGED_MAX):
+            if not _may_describe(context, name):
+                continue
+            if not may_create_all and not context.may(create, kind, name):
+                refused[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif len(allowed) < _CREATED_MAX:
+                allowed.append(name)
+        return allowed, refused
 
     async def _topic(
         self,
@@ -129,16 +160,19 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         created: dict[str, ErrorCode] | None,
     ) -> MetadataResponseTopic:
         name = self.metadata.name_of(wanted.topic_id) if wanted.name is None else wanted.name
-        topic = None if name is None else self.metadata.topics.get(name)
+        may_describe = name is None or _may_describe(answer.context, name)
+        topic = self.metadata.topics.get(name) if name is not None and may_describe else None
         is_affordable = answer.reserve(len(name or "") + (0 if topic is None else _price(topic)))
         await answer.turn(len(name or ""))
         if not is_affordable:
             return _unknown(wanted.name, answer.too_long.code, wanted)
-        if topic is not None:
-            return await self._known(answer, request, topic)
         if name is None:
             return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted)
-        if created is None:
+        if not may_describe:
+            return _unknown(wanted.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted)
+        if topic is not None:
+            return await self._known(answer, request, topic)
+        if created is None or name not in created:
             # Clients wait for an unknown topic; the error for an illegal name keeps them from waiting in
             # vain.
             error = (
@@ -147,7 +181,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
                 else ErrorCode.INVALID_TOPIC_EXCEPTION
             )
         else:
-            error = created.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            error = created[name]
         if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             error = ErrorCode.LEADER_NOT_AVAILABLE
         return _unknown(name, error, wanted)
@@ -168,7 +202,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=partitions.finish(),
             topic_authorized_operations=(
-                TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+                authorized_operations(answer.context, AclResource.TOPIC, topic.name)
+                if request.include_topic_authorized_operations
+                else NOT_ASKED
             ),
         )
 
@@ -202,7 +238,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             controller_id=controller_id if self.metadata.is_live(controller_id) else -1,
             topics=topics,
             cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+                authorized_operations(context, AclResource.CLUSTER)
+                if request.include_cluster_authorized_operations
+                else NOT_ASKED
             ),
         )
 
@@ -221,6 +259,10 @@ def named_once(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]
     """Each topic once: its partitions may be a thousand times as long as its name."""
     # Few topics are named by their ids, whose hashes are slow.
     return list({topic.topic_id if topic.name is None else topic.name: topic for topic in wanted}.values())
+
+
+def _may_describe(context: RequestContext, name: str, *, is_noted: bool = True) -> bool:
+    return context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, is_noted=is_noted)
 
 
 def _unknown(name: str | None, error: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:

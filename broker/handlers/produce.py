@@ -13,6 +13,7 @@ response; a failure then closes the connection, so that the client looks up the 
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -41,9 +42,11 @@ from holdfast_log.broker.requests.handler import (
     Answer,
     Begun,
     Handler,
+    JoinedContext,
     RequestContext,
     Shortcut,
 )
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.batches import is_compressed
 from holdfast_log.protocol.errors import (
     AppendIdUnknownError,
@@ -62,6 +65,7 @@ from holdfast_log.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from holdfast_log.protocol.plain_produce import acknowledgement
@@ -106,6 +110,42 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         return append
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse]:
+        if context.is_judged:
+            write, kind = AclOperation.WRITE, AclResource.TOPIC
+            denied = [each for each in request.topic_data if not context.may(write, kind, each.name)]
+            if denied:
+                return self._handle_allowed(context, request, denied)
+        return self._handle(context, request)
+
+    def _handle_allowed(
+        self, context: RequestContext, request: ProduceRequest, denied: list[TopicProduceData]
+    ) -> Answer[ProduceResponse]:
+        """Handle the topics that the client may write. A request with a condition is refused altogether."""
+        if request.acks == ACKS_NONE:
+            context.close(f"it may not write to {len(denied)} of the topics of its request with acks=0")
+            return None
+        refused = [
+            _refused_topic(topic, BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)) for topic in denied
+        ]
+        allowed = [topic for topic in request.topic_data if topic not in denied]
+        if any(map(_has_condition, request.topic_data)):
+            refused += [_refused_topic(topic, _not_attempted()) for topic in allowed]
+            allowed = []
+        if not allowed:
+            return ProduceResponse(responses=refused)
+
+        def join(response: ProduceResponse) -> ProduceResponse:
+            response.responses = [*response.responses, *refused]
+            return response
+
+        rest = copy.copy(request)
+        rest.topic_data = allowed
+        answer = self._handle(JoinedContext(context, join), rest)
+        if isinstance(answer, Deferred):
+            return answer.addCallback(join)
+        return None if answer is None else join(answer)
+
+    def _handle(self, context: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse]:
         if (
             request.acks not in _ACKS
             or request.transactional_id is not None
@@ -327,23 +367,32 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     ) -> ProduceResponse | None:
         if request.acks == ACKS_NONE:
             return None
-        return ProduceResponse(
-            responses=[
-                TopicProduceResponse(
-                    name=topic.name,
-                    partition_responses=[
-                        PartitionProduceResponse(
-                            index=data.index,
-                            error_code=error.code,
-                            base_offset=-1,
-                            error_message=error.message,
-                        )
-                        for data in topic.partition_data
-                    ],
-                )
-                for topic in request.topic_data
-            ]
-        )
+        return ProduceResponse(responses=[_refused_topic(topic, error) for topic in request.topic_data])
+
+
+def _refused_topic(topic: TopicProduceData, error: BrokerError) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        name=topic.name,
+        partition_responses=[
+            PartitionProduceResponse(
+                index=data.index, error_code=error.code, base_offset=-1, error_message=error.message
+            )
+            for data in topic.partition_data
+        ],
+    )
+
+
+def _has_condition(topic: TopicProduceData) -> bool:
+    return any(
+        data.expected_offset != NO_EXPECTATION or data.expected_versions for data in topic.partition_data
+    )
+
+
+def _not_attempted() -> BrokerError:
+    return BrokerError(
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        "nothing was appended: the client may not write to another topic of the conditional request",
+    )
 
 
 def _raising(error: Exception) -> Callable[[RequestContext], NoReturn]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 from uuid import UUID
 
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID, MetadataCache
@@ -41,6 +42,9 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
+MayRead: TypeAlias = "Callable[[str], bool] | None"
+"""Whether a reader may read the topic of a name. None: it may read all topics."""
+
 
 class Fetches:
     """The fetches of all connections.
@@ -59,11 +63,14 @@ class Fetches:
         reader: FetchReader,
         limits: ReadLimits,
         answer: AnswerReads,
+        may_read: MayRead,
         *,
         by_ids: bool,
     ) -> bool:
         """Carry out a fetch; `answer` is called once, now or later. With `by_ids` the request names topics by
-        their ids. Returns whether `connection_closed` must be called when the reader's connection closes.
+        their ids. Of topics that the reader may not read only that is answered.
+
+        Returns whether `connection_closed` must be called when the reader's connection closes.
 
         Raises BrokerError as `FetchSessions.use` and `FetchSessions.name` do; INVALID_REQUEST for a consumer
         that names too many partitions.
@@ -81,16 +88,20 @@ class Fetches:
             session = self._session(request, reader, by_ids=by_ids)
         if session is not None:
             give = functools.partial(self._give, reader, answer)
+            locate = functools.partial(self._locate, may_read)
             is_full = request.session_epoch == FIRST_EPOCH
-            SessionFetch(replicas, session, limits, self._locate, give, is_full=is_full).begin()
+            SessionFetch(replicas, session, limits, locate, give, is_full=is_full).begin()
             return True
         reads = []
         for topic in request.topics:
             for wanted in topic.partitions:
                 if by_ids:
-                    reads.append(self._read_by_id(topic.topic_id, wanted, connection))
+                    read = self._read_by_id(topic.topic_id, wanted, connection)
                 else:
-                    reads.append(Read(topic.topic, wanted, connection=connection))
+                    read = Read(topic.topic, wanted, connection=connection)
+                if may_read is not None and read.topic and not may_read(read.topic):
+                    read.error = _may_not_read()
+                reads.append(read)
         if reader.replica_id >= 0:
             self._record(reads, reader)
         total = read_all(replicas, reads, limits.max_bytes, reader.replica_id)
@@ -102,7 +113,14 @@ class Fetches:
         return True
 
     def begin_one(
-        self, request: FetchRequest, max_bytes: int, connection: int, answer: AnswerRead, *, by_ids: bool
+        self,
+        request: FetchRequest,
+        max_bytes: int,
+        connection: int,
+        answer: AnswerRead,
+        may_read: MayRead,
+        *,
+        by_ids: bool,
     ) -> bool:
         """Carry out a consumer's fetch of one partition without a session; as `begin` otherwise. Raises
         nothing."""
@@ -112,6 +130,8 @@ class Fetches:
             read = self._read_by_id(topic.topic_id, wanted, connection)
         else:
             read = Read(topic.topic, wanted, ZERO_ID, None, None, connection)
+        if may_read is not None and read.topic and not may_read(read.topic):
+            read.error = _may_not_read()
         min_bytes = request.min_bytes
         if max_bytes < min_bytes:
             min_bytes = max_bytes
@@ -187,7 +207,7 @@ class Fetches:
         )
         return session
 
-    def _locate(self, member: SessionPartition, connection: int) -> Read:
+    def _locate(self, may_read: MayRead, member: SessionPartition, connection: int) -> Read:
         topic, index = member.named
         if isinstance(topic, UUID):
             read = self._read_by_id(topic, member.wanted, connection, member)
@@ -195,6 +215,8 @@ class Fetches:
             read = Read(topic, member.wanted, member=member, connection=connection)
         if read.topic and (member.key is None or member.key.topic != read.topic):
             self._replicas.sessions.watch(member, TopicPartition(read.topic, index))
+        if may_read is not None and read.topic and not may_read(read.topic):
+            read.error = _may_not_read()
         return read
 
     # -- reads -------------------------------------------------------------------------------------------
@@ -239,3 +261,7 @@ class Fetches:
             warmed.addCallback(lambda _: admit_again(self._replicas, reads))
         warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
         warmed.addCallback(lambda _: then())
+
+
+def _may_not_read() -> BrokerError:
+    return BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

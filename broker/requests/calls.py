@@ -12,9 +12,11 @@ from twisted.internet.defer import Deferred
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.requests.authorization import ClientRights
 from holdfast_log.broker.requests.handler import RequestContext
 from holdfast_log.broker.requests.times import RequestTimes
 from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.compiled import ResponseEncoder
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -28,10 +30,12 @@ _log = logging.getLogger(__name__)
 
 
 class AnswersCalls(Protocol):
-    """What a call needs of its dispatcher: the log of what goes wrong, and the clock of the connections."""
+    """What a call needs of its dispatcher: the log of what goes wrong, the clock of the connections, and what
+    clients may do (None: everything)."""
 
     log: RepeatedLog
     clock_s: Callable[[], float]
+    rights: ClientRights | None
 
 
 class RemoteCall(RequestContext):
@@ -70,6 +74,25 @@ class RemoteCall(RequestContext):
         self._queued_s = connection.queued_s
         self.parked_s = 0.0
         self.throttle_ms = 0
+
+    @property
+    def is_judged(self) -> bool:
+        return self._dispatcher.rights is not None and not self.connection.is_broker
+
+    def may(
+        self,
+        operation: AclOperation,
+        resource: AclResource,
+        name: str = CLUSTER_NAME,
+        *,
+        is_noted: bool = True,
+    ) -> bool:
+        rights = self._dispatcher.rights
+        return rights is None or rights.may(self.connection, operation, resource, name, is_noted=is_noted)
+
+    def may_some(self, operation: AclOperation, resource: AclResource) -> bool:
+        rights = self._dispatcher.rights
+        return rights is None or rights.may_some(self.connection, operation, resource)
 
     def answer(self, response: Response) -> None:
         connection = self.connection

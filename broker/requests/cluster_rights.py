@@ -1,7 +1,8 @@
 """Which clients may alter what concerns every client of the cluster.
 
-Brokers know no credentials: every client is the user ANONYMOUS. So an operator differs from a stranger by the
-listener, which a firewall or a private address can close.
+Where clients do not prove who they are, every client is the user ANONYMOUS. Then an operator differs from a
+stranger by the listener, which a firewall or a private address can close. Where the cluster has access
+control lists, both the listener and the lists have to allow it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.requests.handler import RequestContext
 from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
@@ -24,21 +26,23 @@ class ClusterRights:
 
     listeners: Annotated[tuple[str, ...], "cluster.alter.listeners"] = ()
 
-    def refusal(self, context: RequestContext, what: str) -> BrokerError | None:
+    def refusal(
+        self, context: RequestContext, what: str, operation: AclOperation = AclOperation.ALTER
+    ) -> BrokerError | None:
         """CLUSTER_AUTHORIZATION_FAILED if the client of the request may not do `what`, a phrase such as
-        "alter quotas"; None if it may. This broker itself may do everything."""
-        if not self.listeners or context.listener is None:
-            return None
-        if context.listener in (name.upper() for name in self.listeners):
-            return None
-        return BrokerError(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            f"clients of the listener {context.listener} may not {what}: use a listener of "
-            f"cluster.alter.listeners, which is {','.join(self.listeners)}",
-        )
+        "alter quotas", which access control lists know as an `operation` on the cluster; None if it may. This
+        broker itself may do everything."""
+        listener = context.listener
+        if self.listeners and listener and listener not in (name.upper() for name in self.listeners):
+            return BrokerError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                f"clients of the listener {listener} may not {what}: use a listener of "
+                f"cluster.alter.listeners, which is {','.join(self.listeners)}",
+            )
+        return context.denial(operation, AclResource.CLUSTER)
 
-    def check(self, context: RequestContext, what: str) -> None:
+    def check(self, context: RequestContext, what: str, operation: AclOperation = AclOperation.ALTER) -> None:
         """Raises BrokerError as `refusal` returns it."""
-        refused = self.refusal(context, what)
+        refused = self.refusal(context, what, operation)
         if refused is not None:
             raise refused

@@ -11,19 +11,22 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.requests.audit import Denials
+from holdfast_log.broker.requests.authorization import Authorizer, ClientRights
 from holdfast_log.broker.requests.calls import ChargedCall, LocalCall, RemoteCall
 from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext, RowPaths, Shortcut
 from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, parts_of
 from holdfast_log.broker.requests.times import RequestTimes
 from holdfast_log.clients.boot_clock import boot_s
 from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.api import API_VERSIONS_KEY, Api, Request, Response
 from holdfast_log.protocol.catalog import APIS
 from holdfast_log.protocol.compiled import (
@@ -64,14 +67,6 @@ _usual_fields = None if WIRE is None else WIRE.request_fields
 """As `request_fields`, compiled. Returns None for an unusual header, or one that is malformed."""
 
 
-class Authorizer(Protocol):
-    """Decides which requests are allowed. The dispatcher calls it for every request, before the handler."""
-
-    def refusal(self, context: RequestContext, request: Request[Any]) -> BrokerError | None:
-        """The error that refuses the whole request; None if it is allowed."""
-        ...
-
-
 class _Route(NamedTuple):
     """How the requests of one API and version are handled."""
 
@@ -98,6 +93,8 @@ class ForBrokers(Handler[Any, Any]):
         context.note_refused(
             "requests of clients that are for brokers only", f"{request.api.name} is for brokers"
         )
+        # Denied for the audit log, if so. It is refused in any case: a right does not make it a broker.
+        context.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
         raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _ONLY_BROKERS)
 
     def failed(self, context: RequestContext, request: Request[Any], error: BrokerError) -> Response | None:
@@ -107,7 +104,8 @@ class ForBrokers(Handler[Any, Any]):
 class Dispatcher:
     """Dispatches every request of every connection.
 
-    `log` bounds the lines about requests that fail. Without `authorizer` every request is allowed; without
+    `log` bounds the lines about requests that fail. Without `authorizer` everything is allowed, and shortcuts
+    are taken; with one, handlers ask `RequestContext.may`, and requests go the general way. Without
     `quotas` no client is throttled; without `parted` no request is handled in parts. A request of more than
     `elements_max` elements (`socket.request.max.elements`), or of more than its handler takes
     (`Handler.elements_max`), closes its connection; a request of an internal API may have
@@ -129,7 +127,7 @@ class Dispatcher:
         self.clock_s = clock_s
         self._parted = parted
         self.log = log
-        self._authorizer = authorizer
+        self.rights = None if authorizer is None else ClientRights(authorizer, Denials(log, clock_s))
         self._handlers: dict[int, AnyHandler] = {}
         self._routes: dict[int, _Route] = {}
         """Of clients' requests, by their form (`form_of`)."""
@@ -158,7 +156,7 @@ class Dispatcher:
         may_compile = elements_max >= COMPILED_ELEMENTS_MAX
         decode = DECODERS.get(api.key) if may_compile else None
         encode = ENCODERS.get(api.key)
-        shortcut = handler.shortcut() if may_compile and self._authorizer is None else None
+        shortcut = handler.shortcut() if may_compile and self.rights is None else None
         for version in api.versions:
             times, follower_times = _new_times(api, version)
             route = _Route(
@@ -306,10 +304,6 @@ class Dispatcher:
         """Handle a request, or `finish` one that has been begun, and answer it. Its `size` in bytes says
         whether it may have many rows."""
         try:
-            if self._authorizer is not None:
-                refusal = self._authorizer.refusal(context, request)
-                if refusal is not None:
-                    raise refusal
             parts = parts_of(handler, request) if size > PART_BYTES and handler.parts else None
             if finish is not None:
                 answer = finish(context)

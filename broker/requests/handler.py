@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.network.connection import ANONYMOUS, ServerConnection
 from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import Part
@@ -24,6 +25,16 @@ NO_TRANSACTIONS = "this broker has no transactions: produce without a transactio
 
 Answer: TypeAlias = "R | Deferred[R] | None"
 """Result of a handler: the response, a Deferred of it, or None if the handler answers through the context."""
+
+
+_DENIED = {
+    AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    AclResource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    AclResource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    AclResource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    AclResource.USER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
 
 
 class RequestContext:
@@ -65,6 +76,44 @@ class RequestContext:
         """Whether the connection of the request is closed."""
         return self.connection is not None and self.connection.is_closed
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether `may` depends on rules: not without an authorizer, and not for brokers."""
+        return False
+
+    def may(
+        self,
+        operation: AclOperation,
+        resource: AclResource,
+        name: str = CLUSTER_NAME,
+        *,
+        is_noted: bool = True,
+    ) -> bool:
+        """Whether the client may do this to the resource of that kind and name. Without an authorizer, and
+        for brokers, everything is allowed. A denied operation goes to the audit log if it `is_noted`."""
+        return True
+
+    def may_some(self, operation: AclOperation, resource: AclResource) -> bool:
+        """Whether the client may do this to any resource of the kind."""
+        return True
+
+    def denial(
+        self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME
+    ) -> BrokerError | None:
+        """The error for a client that may not do this; None if it may. It does not tell whether the resource
+        exists."""
+        if self.may(operation, resource, name):
+            return None
+        kind = resource.name.lower().replace("_", " ")
+        what = f"{self.principal} may not {operation.name} this {kind}: its access control list must allow it"
+        return BrokerError(_DENIED[resource], what)
+
+    def check(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> None:
+        """Raises BrokerError as `denial` returns it."""
+        denied = self.denial(operation, resource, name)
+        if denied is not None:
+            raise denied
+
     def note_refused(self, cause: str, reason: str) -> None:
         """Log that the request is refused, once for each connection and cause (a phrase as for
         `RepeatedLog`)."""
@@ -91,6 +140,55 @@ class RequestContext:
     def close(self, reason: str) -> None:
         """Close the connection of the request, with one log line."""
         raise NotImplementedError
+
+
+class InnerContext(RequestContext):
+    """The context of a part of a request: all but the answer is the request's."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self, whole: RequestContext) -> None:
+        super().__init__(whole.version, whole.client_id, whole.connection)
+        self.whole = whole
+
+    @property
+    def is_judged(self) -> bool:
+        return self.whole.is_judged
+
+    def may(
+        self,
+        operation: AclOperation,
+        resource: AclResource,
+        name: str = CLUSTER_NAME,
+        *,
+        is_noted: bool = True,
+    ) -> bool:
+        return self.whole.may(operation, resource, name, is_noted=is_noted)
+
+    def may_some(self, operation: AclOperation, resource: AclResource) -> bool:
+        return self.whole.may_some(operation, resource)
+
+    def throttle(self, key: QuotaKey, throttle_ms: int) -> None:
+        self.whole.throttle(key, throttle_ms)
+
+    def answer_nothing(self) -> None:
+        self.whole.answer_nothing()
+
+    def close(self, reason: str) -> None:
+        self.whole.close(reason)
+
+
+class JoinedContext(InnerContext):
+    """The context of the allowed rows of a request: `join` adds the others to their answer."""
+
+    __slots__ = ("_join",)
+
+    def __init__(self, whole: RequestContext, join: Callable[[Any], Response]) -> None:
+        super().__init__(whole)
+        self._join = join
+
+    def answer(self, response: Response) -> None:
+        self.whole.answer(self._join(response))
 
 
 def check_replica(context: RequestContext, replica_id: int) -> None:

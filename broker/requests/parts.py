@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.requests.answers import AnswerRows, LongAnswer, LongAnswers
-from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
+from holdfast_log.broker.requests.handler import Handler, InnerContext, RequestContext, RowPaths
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError
 
@@ -111,24 +110,17 @@ async def _handled(
     return response
 
 
-class _PartContext(RequestContext):
+class _PartContext(InnerContext):
     """The context of a part of a request. Its answer is one of those that make the request's."""
 
-    __slots__ = ("_whole", "answered")
+    __slots__ = ("answered",)
 
     def __init__(self, whole: RequestContext) -> None:
-        super().__init__(whole.version, whole.client_id, whole.connection)
-        self._whole = whole
+        super().__init__(whole)
         self.answered: Deferred[Any] = Deferred()
-
-    def throttle(self, key: QuotaKey, throttle_ms: int) -> None:
-        self._whole.throttle(key, throttle_ms)
 
     def answer(self, response: Response) -> None:
         self.answered.callback(response)
-
-    def close(self, reason: str) -> None:
-        self._whole.close(reason)
 
 
 def _join(joined: Response | None, response: Response) -> Response:

@@ -142,7 +142,8 @@ def build_cluster(
     dispatcher = Dispatcher(
         repeated_log,
         settings.request_elements_max,
-        quotas=quotas,
+        around.authorizer,
+        quotas,
         parted=PartedRequests(answers),
         clock_s=around.clock.seconds,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.network.handshake import ClusterSecret
 from holdfast_log.broker.network.interfaces import Network
+from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
 from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
@@ -29,7 +30,8 @@ class Surroundings:
 
     `clock` times intervals, and nobody can set it; `date_ms` is the time of day, which an administrator may
     set. `boot` identifies this boot of the machine; None if the system has no such id. `secret` is what only
-    the brokers of the cluster know; None if brokers need not prove who they are.
+    the brokers of the cluster know; None if brokers need not prove who they are. `authorizer` decides what
+    clients may do; None: everything.
     """
 
     clock: Clock
@@ -42,3 +44,4 @@ class Surroundings:
     descriptors: Descriptors = Descriptors()
     boot: str | None = None
     secret: ClusterSecret | None = None
+    authorizer: Authorizer | None = None

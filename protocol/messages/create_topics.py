@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.messages.produce import FIRST_OWN_TAG
 from holdfast_log.protocol.schema import Int8, Int16, Int32, struct, wire
 
 
@@ -64,8 +65,10 @@ class CreatableTopic:
 
 @request(key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
-    """With `validate_only` nothing is created."""
+    """With `validate_only` nothing is created. A broker that creates topics for its client says
+    `on_behalf_of` whom, as the audit log is to name that client."""
 
     topics: list[CreatableTopic]
     timeout_ms: Int32 = 60000
     validate_only: bool = False
+    on_behalf_of: str | None = wire("5+", default=None, tag=FIRST_OWN_TAG, ignorable=True)

@@ -29,8 +29,22 @@ from holdfast_log.protocol.messages.incremental_alter_configs import (
 )
 
 
+class ListenerContext(RequestContext):
+    """The context of a request that arrived through a listener."""
+
+    __slots__ = ("_listener",)
+
+    def __init__(self, listener: str | None) -> None:
+        super().__init__(0, "", None)
+        self._listener = listener
+
+    @property
+    def listener(self) -> str | None:
+        return self._listener
+
+
 def context_of(listener: str | None) -> RequestContext:
-    return cast(RequestContext, SimpleNamespace(listener=listener))
+    return ListenerContext(listener)
 
 
 REFUSED: list[tuple[Callable[[Any, ClusterRights], Handler[Any, Any]], Request[Any]]] = [
@@ -106,12 +120,9 @@ def test_a_resource_that_is_named_many_times_is_not_altered_at_all(handler: Any)
     answers: list[Any] = []
     changes = SimpleNamespace(alter=alter, replace=alter)
     asked = request_class(resources=resources, validate_only=False)
-    context = cast(
-        Any, SimpleNamespace(listener=None, connection=None, client_id="c", principal="p", client_host="")
-    )
-    handler(changes=changes, rights=ClusterRights(), **others_of(handler)).handle(context, asked).addCallback(
-        answers.append
-    )
+    handler(changes=changes, rights=ClusterRights(), **others_of(handler)).handle(
+        context_of(None), asked
+    ).addCallback(answers.append)
     codes = [row.error_code for row in answers[0].responses]
     assert codes == [ErrorCode.INVALID_REQUEST] * 400 + [ErrorCode.NONE]
     assert altered == ["once"]

@@ -76,7 +76,7 @@ def ask(
     """The response, and the topics that the request would create."""
     made: list[str] = []
 
-    def create(names: list[str]) -> Deferred[dict[str, ErrorCode]]:
+    def create(names: list[str], on_behalf_of: str | None) -> Deferred[dict[str, ErrorCode]]:
         made.extend(names)
         return succeed(
             {name: ErrorCode.INVALID_TOPIC_EXCEPTION if "!" in name else ErrorCode.NONE for name in names}

@@ -42,6 +42,7 @@ from holdfast_log.broker.replication.replicas import ReplicaLimits, Replicas
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.broker.requests.answers import LongAnswers
+from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -175,6 +176,7 @@ class World:
         session_limits: SessionLimits | None = None,
         local_id: int = LOCAL_ID,
         decompression_max_bytes: int = 128 << 20,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.clock = Clock()
         self.clock.advance(START_S)
@@ -219,7 +221,12 @@ class World:
         self.logs.add_failure_listener(self.roles.directory_failed)
         self.quota_limits = QuotaLimits(QuotaSettings())
         self.quotas = client_quotas(self.quota_limits, self.clock)
-        self.dispatcher = Dispatcher(RepeatedLog(self.clock), quotas=self.quotas)
+        self.dispatcher = Dispatcher(
+            RepeatedLog(self.clock),
+            authorizer=authorizer,
+            quotas=self.quotas,
+            clock_s=self.clock.seconds,
+        )
         held = HeldRequests()
         decompression = DecompressionBudget(self.workers, DecompressionLimits(decompression_max_bytes))
         self.dispatcher.add(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_log.broker.requests.operations import GROUP_OPERATIONS
+from holdfast_log.broker.requests.operations import OPERATIONS, operation_bits
+from holdfast_log.protocol.acls import AclResource
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest
 from holdfast_log.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -109,7 +110,7 @@ def test_every_version_of_describe_groups_is_answered(
     assert (member.client_id, member.client_host, member.member_assignment) == ("test", "/127.0.0.1", b"all")
     assert (none.error_code, none.group_state, none.members) == (0, "Dead", [])
     if version >= 3:
-        assert group.authorized_operations == GROUP_OPERATIONS
+        assert group.authorized_operations == operation_bits(OPERATIONS[AclResource.GROUP])
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -178,7 +178,7 @@ def test_topics_that_are_created_for_their_metadata_are_charged_to_the_client_th
     broker = Broker()
     created: list[str] = []
 
-    def create(names: list[str]) -> Deferred[dict[str, ErrorCode]]:
+    def create(names: list[str], on_behalf_of: str | None) -> Deferred[dict[str, ErrorCode]]:
         created.extend(names)
         return succeed(dict.fromkeys(names, ErrorCode.NONE))
 
