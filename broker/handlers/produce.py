@@ -127,7 +127,8 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         refused = [
             _refused_topic(topic, BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)) for topic in denied
         ]
-        allowed = [topic for topic in request.topic_data if topic not in denied]
+        refused_ids = set(map(id, denied))
+        allowed = [topic for topic in request.topic_data if id(topic) not in refused_ids]
         if any(map(_has_condition, request.topic_data)):
             refused += [_refused_topic(topic, _not_attempted()) for topic in allowed]
             allowed = []
