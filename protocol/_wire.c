@@ -19,6 +19,7 @@
 
 #define SIZE_BYTES 4
 #define PARTS_PER_CALL 64
+#define FRAMES_MAX 64 /* as in broker/network/framing.py, which keeps what is beyond */
 #define HEADER_BYTES 10 /* API key, version, correlation id, length of the client id */
 
 static inline uint32_t
@@ -48,8 +49,8 @@ frame_of(const uint8_t *data, Py_ssize_t size)
     return view;
 }
 
-/* The frames if the bytes are nothing but whole frames of fewer than `large` and at most `bytes_max` bytes. If they are
- * not: NULL without an exception. */
+/* The frames if the bytes are nothing but a few whole frames of fewer than `large` and at most `bytes_max` bytes. If they
+ * are not: NULL without an exception. */
 static PyObject *
 whole_frames(const uint8_t *data, Py_ssize_t count, Py_ssize_t bytes_max, Py_ssize_t large)
 {
@@ -64,7 +65,9 @@ whole_frames(const uint8_t *data, Py_ssize_t count, Py_ssize_t bytes_max, Py_ssi
             return NULL;
         }
         position += size;
-        frames++;
+        if (++frames > FRAMES_MAX) {
+            return NULL;
+        }
     }
     PyObject *list = PyList_New(frames);
     position = 0;

@@ -15,6 +15,7 @@ it, and judged here: the controller sees only this broker.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
@@ -95,7 +96,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         if context.version < _FIRST_VERSION_WITH_IDS and any(topic.name is None for topic in wanted or ()):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "topic ids are allowed from version 12 on")
         if wanted is None or (context.version == 0 and not wanted):
-            everything = [MetadataRequestTopic(name=name) for name in self.metadata.topics]
+            everything = map(_named, list(self.metadata.topics))
             return ensureDeferred(self._respond(context, request, everything, is_everything=True))
         wanted = named_once(wanted)
         missing, refused = self._to_create(context, request, wanted)
@@ -111,7 +112,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         self,
         context: RequestContext,
         request: MetadataRequest,
-        wanted: list[MetadataRequestTopic],
+        wanted: Iterable[MetadataRequestTopic],
         created: dict[str, ErrorCode] | None = None,
         *,
         is_everything: bool = False,
@@ -263,6 +264,10 @@ def named_once(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]
 
 def _may_describe(context: RequestContext, name: str, *, is_noted: bool = True) -> bool:
     return context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, is_noted=is_noted)
+
+
+def _named(name: str) -> MetadataRequestTopic:
+    return MetadataRequestTopic(name=name)
 
 
 def _unknown(name: str | None, error: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:

@@ -14,7 +14,7 @@ from holdfast_log.broker.ownership.limits import CONNECTION_RESOURCES_MAX
 from holdfast_log.broker.ownership.operations import ReleaseHeld
 from holdfast_log.broker.ownership.resources import NamedGrant
 from holdfast_log.broker.ownership.service import OwnershipService
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.ownership.records import ResourceKey
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.ownership import HeldResource, ReleaseRequest, ReleaseResponse
@@ -27,6 +27,7 @@ _TIMEOUT_MS = 30_000
 class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
     request = ReleaseRequest
     elements_max = CONNECTION_RESOURCES_MAX
+    parts = (RowPaths(("resources",), ("resources",)),)
     ownership: OwnershipService
 
     def handle(self, context: RequestContext, request: ReleaseRequest) -> Deferred[ReleaseResponse]:

@@ -1,6 +1,7 @@
 """Resume (key 30023, own API): an owner resumes its grants on another connection.
 
-Each resource succeeds or fails separately. The broker closes the connection that had the grants.
+Each resource succeeds or fails separately, and many are resumed in parts. The broker closes the connection
+that had the grants.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast_log.broker.ownership.operations import Resume
 from holdfast_log.broker.ownership.resources import NamedGrant
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.ownership.settings import SessionTimeouts
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.ownership.records import ResourceKey
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.ownership import ResumedResource, ResumeRequest, ResumeResponse
@@ -26,6 +27,7 @@ from holdfast_log.protocol.messages.ownership import ResumedResource, ResumeRequ
 class ResumeHandler(Handler[ResumeRequest, ResumeResponse]):
     request = ResumeRequest
     elements_max = CONNECTION_RESOURCES_MAX
+    parts = (RowPaths(("resources",), ("resources",)),)
     ownership: OwnershipService
     session_timeouts: SessionTimeouts
 

@@ -14,6 +14,7 @@ from typing import Annotated, TypeAlias
 from holdfast_log.broker.network.handshake import Handshake
 from holdfast_log.broker.network.interfaces import Address, Wire, source_address
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.network.turns import ReplySlot as ReplySlot
 from holdfast_log.broker.network.turns import Turns
@@ -27,10 +28,8 @@ _log = logging.getLogger(__name__)
 ANONYMOUS = "User:ANONYMOUS"
 
 REQUESTS_PER_TURN = 64
-"""Maximum number of requests of one connection handled before those of other connections."""
-
-TURN_S = 0.005
-"""Time in seconds after which a connection's further requests wait until those of others were handled."""
+"""Maximum number of requests of one connection handled before those of other connections, if they take less
+time than a turn may take (`Rotation`)."""
 
 _SHOWN_CLIENT_ID = 100
 
@@ -61,8 +60,8 @@ class ServerConnection(Turns):
     Read-only to others: `id` (rising), `peer`, `listener` (its name), `created_ms` and `last_activity_ms` (by
     the given clock), `close_reason`, and the counters. `principal`, `client_id` and the client's software
     name and version are set once they are known; `frame_bytes_max` may be set lower until the peer has
-    proved who it is. `refusals` is shared by all connections of a broker; a connection without it has its
-    own.
+    proved who it is. `refusals` and `rotation` are shared by all connections of a broker; a connection
+    without them has its own.
 
     `is_broker` says whether the peer counts as a broker of this cluster: by the listener, or since it has
     proved that it has the cluster's secret. Nothing else that the peer says decides about it.
@@ -80,6 +79,7 @@ class ServerConnection(Turns):
         limits: ConnectionLimits,
         clock: Clock,
         refusals: Refusals | None = None,
+        rotation: Rotation | None = None,
         *,
         is_broker: bool = False,
     ) -> None:
@@ -102,6 +102,7 @@ class ServerConnection(Turns):
         self._in_flight_requests_max = limits.in_flight_requests_max
         self._clock = clock
         self._refusals = refusals or Refusals(clock, RepeatedLog(clock), RefusalPace())
+        self._rotation = rotation or Rotation(clock)
         self._noted: tuple[str, ...] = ()  # causes of refused requests that are logged
         self.has_handshake = False
         self._exchange: Handshake | None = None
@@ -119,9 +120,9 @@ class ServerConnection(Turns):
         self._buffered_bytes = 0
         self._in_turn = False
         self._is_paused = False
-        self._is_held = False
+        self._holds = 0
         self._unmute: DelayedCall | None = None
-        self._next_turn: DelayedCall | None = None
+        self._next_turn: Rotation | None = None
         self._close_callbacks: dict[CloseCallback, None] = {}
 
     def __str__(self) -> str:
@@ -267,15 +268,16 @@ class ServerConnection(Turns):
         self._take_turn()
 
     def hold(self) -> None:
-        """Handle and read no further request until `go_on`: that would overtake one that is being handled in
-        parts."""
-        self._is_held = True
+        """Handle and read no further request until `go_on`: it would overtake one that is being handled in
+        parts, or make another answer that waits for its turns. Each of several holds has to end."""
+        self._holds += 1
         self._regulate()
 
     def go_on(self) -> None:
-        """End what `hold` began."""
-        self._is_held = False
-        self._take_turn()
+        """End what one `hold` began."""
+        self._holds -= 1
+        if not self._holds:
+            self._take_turn()
 
     # Called by the wire
 
@@ -308,34 +310,47 @@ class ServerConnection(Turns):
         self._take_turn()
 
     def _take_turn(self) -> None:
-        """Pass waiting requests to the handler, up to the limits of the connection and of one turn, and send
-        all immediate responses together. No effect while another turn is running or scheduled."""
+        """Pass waiting requests to the handler, or wait for the connection's turn to do so. Without any, send
+        the responses that are due. No effect while another turn is running or expected."""
         if self._in_turn or self._next_turn is not None:
             return
+        if self._waiting and self._may_handle():
+            rotation, began_s = self._rotation, self._clock_s()
+            ends_s = rotation.at_once_s(began_s)
+            if ends_s:
+                has_more = self.take_slice(ends_s)
+                rotation.spent(self._clock_s() - began_s)
+                if not has_more:
+                    return
+            else:
+                self._next_turn = rotation
+            rotation.enqueue(self)
+        self._flush()
+        self._regulate()
+
+    def take_slice(self, ends_s: float) -> bool:
+        """Pass waiting requests to the handler until `ends_s`, up to the limits of the connection and of one
+        turn, and send all immediate responses together. Returns whether more could be handled."""
         self._in_turn = True
         waiting = self._waiting
-        ends_s = self._clock_s() + TURN_S
         for _ in range(REQUESTS_PER_TURN):
             if not waiting or not self._may_handle():
                 break
             self._handle(waiting.popleft())
-            if waiting and self._clock_s() > ends_s:
+            if waiting and self._clock_s() >= ends_s:
                 break
         self._flush()
         self._in_turn = False
-        if waiting and self._may_handle():
-            self._next_turn = self._clock.callLater(0, self._take_next_turn)
+        has_more = bool(waiting) and self._may_handle()
+        self._next_turn = self._rotation if has_more else None
         self._regulate()
-
-    def _take_next_turn(self) -> None:
-        self._next_turn = None
-        self._take_turn()
+        return has_more
 
     def _may_handle(self) -> bool:
         return (
             self.close_reason is None
             and self._unmute is None
-            and not self._is_held
+            and not self._holds
             and len(self._replies) < self._in_flight_requests_max
             and self._buffered_bytes <= self._buffered_bytes_max
         )
@@ -394,9 +409,8 @@ class ServerConnection(Turns):
         self._replies.clear()
         self._outbox = []
         self._buffered_bytes = 0
-        for timer in (self._unmute, self._next_turn):
-            if timer is not None and timer.active():
-                timer.cancel()
+        if self._unmute is not None and self._unmute.active():
+            self._unmute.cancel()
         self._unmute = self._next_turn = None
         callbacks, self._close_callbacks = self._close_callbacks, {}
         for callback in callbacks:

@@ -18,6 +18,10 @@ SCRATCH_BYTES = 256 * 1024
 LARGE_FRAME_BYTES = 32 * 1024
 """Minimum bytes of a frame with its own buffer: from this size another receive costs less than a copy."""
 
+FRAMES_MAX = 64
+"""Maximum number of frames that are cut from received bytes at once. An object for a frame takes ten times as
+many bytes as the shortest frames, so the others stay bytes until the first ones have been handled."""
+
 _LOOKS = 2
 """Number of lent buffers, oldest first, that are checked before a new one is created."""
 
@@ -114,6 +118,9 @@ class FrameAssembler:
     With a limited `memory`, a large frame is received in steps, each when there is room for it: what a peer
     announces costs nobody anything. Until then `is_held` is true and the caller must not receive; `on_room`
     is called when there is room. `incomplete` ends a frame that is late, by a call of `on_late`.
+
+    While there is a `rest`, more frames have been received than were returned. Then `next_frames` returns
+    further ones, and the caller must not receive.
     """
 
     def __init__(
@@ -137,6 +144,8 @@ class FrameAssembler:
         self._filled = 0
         self._room_end = 0  # up to here the frame may be filled: there is memory for that
         self._step = 0  # bytes asked for while the frame is held
+        self.rest: memoryview | None = None
+        """What has been received and not yet cut into frames."""
         self._partial = b""  # less than a whole small frame, or than a size
         self._size_alone = False  # the next frame is likely large: receive only its size first
         self.is_fresh = True
@@ -176,30 +185,55 @@ class FrameAssembler:
             return [frame]
         end = len(self._partial) + count
         self._partial = b""
-        frames = self._cut(self._buffers.scratch, end, frame_bytes_max)
-        self.is_fresh = not (self._partial or self._size_alone or self._frame is not None or self.is_held)
+        return self._take(self._buffers.scratch[:end], frame_bytes_max)
+
+    def next_frames(self, frame_bytes_max: int) -> list[memoryview]:
+        """The next frames of the rest. Raises as `received` does."""
+        rest, self.rest = self.rest, None
+        assert rest is not None, "nothing is left"
+        return self._take(rest, frame_bytes_max)
+
+    def _take(self, data: memoryview, frame_bytes_max: int) -> list[memoryview]:
+        frames = self._cut(data, frame_bytes_max)
+        self.is_fresh = not (
+            self._partial
+            or self._size_alone
+            or self._frame is not None
+            or self.is_held
+            or self.rest is not None
+        )
         return frames
 
-    def _cut(self, scratch: memoryview, end: int, frame_bytes_max: int) -> list[memoryview]:
+    def _cut(self, data: memoryview, frame_bytes_max: int) -> list[memoryview]:
         frames: list[memoryview] = []
-        position = 0
+        position, end = 0, len(data)
         while end - position >= SIZE.size:
-            (size,) = SIZE.unpack_from(scratch, position)
+            if len(frames) == FRAMES_MAX:
+                self._keep_rest(data[position:])
+                return frames
+            (size,) = SIZE.unpack_from(data, position)
             if not 0 <= size <= frame_bytes_max:
                 raise FrameRefused(size, frames)
             start = position + SIZE.size
             if start + size > end and size >= LARGE_FRAME_BYTES:
-                self._begin_large(size, scratch[start:end])
+                self._begin_large(size, data[start:])
                 return frames
             if start + size > end:
                 break
             self._size_alone = size >= LARGE_FRAME_BYTES
             position = start + size
-            frames.append(memoryview(bytearray(scratch[start:position])))
+            frames.append(memoryview(bytearray(data[start:position])))
         if position < end:
-            self._partial = bytes(scratch[position:end])
+            self._partial = bytes(data[position:])
             self._size_alone = False
         return frames
+
+    def _keep_rest(self, rest: memoryview) -> None:
+        """Keep bytes until they are cut. Others receive into the shared buffer meanwhile, so they are copied,
+        once."""
+        is_shared = rest.obj is self._buffers.scratch.obj
+        self.rest = memoryview(bytes(rest)) if is_shared else rest
+        self._size_alone = False
 
     def _begin_large(self, size: int, first: memoryview) -> None:
         self._frame = self._buffers.take(size)
@@ -261,7 +295,7 @@ class FrameAssembler:
             self._incomplete.end(self)
         if self.is_held and self._memory is not None:
             self._memory.leave(self._granted)
-        self._frame = None
+        self._frame = self.rest = None
         self.is_held = False
         self._on_room, self._on_late = _nothing, _ignore
         self.release()

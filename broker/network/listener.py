@@ -16,6 +16,7 @@ from holdfast_log.broker.network.connection_room import Room
 from holdfast_log.broker.network.endpoints import Endpoints
 from holdfast_log.broker.network.interfaces import Address, ConnectionPace, Network, Port
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.coordinator.clock import Clock, DelayedCall
@@ -70,6 +71,7 @@ class Listeners:
         self._refusals = Refusals(
             clock, self._log, RefusalPace(delay_max_s=limits.refused_delay_ms_max / 1000)
         )
+        self._rotation = Rotation(clock)
         self.accepted = 0
         self.refused = 0
         self._network = network
@@ -143,6 +145,7 @@ class Listeners:
             self._limits.connection,
             self._clock,
             self._refusals,
+            self._rotation,
             is_broker=listener in self._trusted,
         )
         self._connections[connection.id] = connection

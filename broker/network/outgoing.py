@@ -14,6 +14,13 @@ _PARTS_PER_CALL = 64
 """Maximum pieces of memory in one `sendmsg`; the system takes at most 1024."""
 
 
+_SMALL_BYTES = 1024
+"""Parts with fewer bytes are joined where many wait: an object for each would take more than they do."""
+
+_JOINED_BYTES = 64 * 1024
+"""Maximum bytes of such parts together."""
+
+
 class SliceTooLong(Exception):
     """The file ends before the slice does: it was truncated while the slice waited to be sent."""
 
@@ -25,12 +32,23 @@ class Outgoing:
         self.parts: deque[Part] = deque()
         """What is left to send, in order; read-only to others."""
         self._head_sent = 0
+        self._joined: bytearray | None = None  # small parts; it may be the last of `parts`
 
     def __bool__(self) -> bool:
         return bool(self.parts)
 
     def add(self, parts: Sequence[Part]) -> None:
-        self.parts.extend(filter(len, parts))
+        queue, joined = self.parts, self._joined
+        for part in parts:
+            if not len(part):
+                continue
+            if len(queue) < _PARTS_PER_CALL or type(part) is not bytes or len(part) >= _SMALL_BYTES:
+                queue.append(part)
+            elif joined is not None and queue[-1] is joined and len(joined) < _JOINED_BYTES:
+                joined += part
+            else:
+                joined = self._joined = bytearray(part)
+                queue.append(joined)
 
     def add_rest(self, parts: Sequence[Part], sent: int) -> None:
         """Add what is left of `parts`, of which `sent` bytes have been sent. Nothing may be queued."""
@@ -39,6 +57,7 @@ class Outgoing:
 
     def clear(self) -> None:
         self.parts.clear()
+        self._joined = None
 
     def send_some(self, sock: socket.socket, fd: int) -> int:
         """Send in one system call. Returns the number of bytes sent; 0 if the socket takes none now.
@@ -80,6 +99,8 @@ class Outgoing:
             sent -= size
             parts.popleft()
         self._head_sent = sent
+        if not parts:
+            self._joined = None
 
 
 def _send_slice(fd: int, part: FileSlice, already_sent: int) -> int:

@@ -104,7 +104,8 @@ SETTINGS: tuple[Setting, ...] = (
         "socket.request.max.bytes",
         SettingType.INT,
         100 * 1024 * 1024,
-        "Maximum size of a request in bytes. The broker closes a connection that announces a larger one.",
+        "Maximum size of a request in bytes. The broker closes a connection that announces a larger one. A "
+        "client's request that brings no records may have 16 MiB.",
         minimum=1,
     ),
     Setting(
@@ -192,7 +193,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "queued.max.request.bytes",
         SettingType.LONG,
-        256 * 1024 * 1024,
+        128 * 1024 * 1024,
         "Maximum bytes of requests, on all connections together, that the broker is receiving or handling. "
         "It receives further bytes, in the order of their arrival, once there is room. A request below "
         "32 KiB always passes, and one larger than this limit passes alone. The listener "
@@ -228,9 +229,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "connection.max.in.flight.requests",
         SettingType.INT,
-        1000,
+        100,
         "Maximum number of unanswered requests of one connection. At the limit the broker stops reading "
-        "from the connection until it has sent a response.",
+        "from the connection until it has sent a response. So it also limits the requests that wait for "
+        "something else: for other replicas, for other members of a group, for an owner. Of those that wait "
+        "for records to fetch a connection has 16; one more ends the wait of the oldest.",
         minimum=1,
     ),
 )

@@ -85,6 +85,7 @@ class _FrameSocket(tcp.Connection):
         self._outgoing = Outgoing()
         self._wants_to_read = True
         self._is_in_read = False
+        self._is_rest_due = False
         self._is_closing = False
         self._has_shut_down = False
         self._broken: Exception | None = None  # set while sending, reported by doWrite
@@ -130,9 +131,22 @@ class _FrameSocket(tcp.Connection):
         self._has_room()
 
     def _has_room(self) -> None:
-        """Read again, unless paused: there is room for the frame that was held."""
-        if self._is_open and self._wants_to_read and not self._assembler.is_held:
+        """Read again, unless paused: there is room for the frame that was held. What has been received and
+        not yet delivered is first."""
+        if not self._is_open or not self._wants_to_read or self._assembler.is_held:
+            return
+        if self._assembler.rest is None:
             self.startReading()
+        elif not self._is_rest_due:
+            self._is_rest_due = True
+            self.reactor.callLater(0, self._deliver_rest)
+
+    def _deliver_rest(self) -> None:
+        self._is_rest_due = False
+        is_wanted = self._is_open and self._wants_to_read and self._assembler.rest is not None
+        if is_wanted and self._read_turns(0) is not None:
+            self.abort()
+        self._has_room()
 
     def close(self) -> None:
         if not self._is_open:
@@ -186,40 +200,42 @@ class _FrameSocket(tcp.Connection):
 
     def _read_turn(self, received: int) -> Exception | None:
         left = _TURN_BYTES
-        assembler = self._assembler
-        while left > 0 and self._wants_to_read and self._is_open:
+        assembler, receiver = self._assembler, self._receiver
+        is_emptied = False
+        while self._wants_to_read and self._is_open:
             try:
-                target = assembler.target()
-            except OSError as error:
-                return self._no_memory(error)
-            count, received = received, 0
-            try:
-                count = count or self.socket.recv_into(target)
-            except (BlockingIOError, InterruptedError):
-                return None
-            except OSError as error:
-                return _lost(error)
-            if count == 0:
-                return CONNECTION_DONE
-            is_emptied = count < len(target)
-            try:
-                frames = assembler.received(count, self._receiver.frame_bytes_max)
+                if assembler.rest is not None:
+                    frames = assembler.next_frames(receiver.frame_bytes_max)
+                elif is_emptied or left <= 0:
+                    return None
+                else:
+                    target = assembler.target()
+                    count, received = received, 0
+                    try:
+                        count = count or self.socket.recv_into(target)
+                    except (BlockingIOError, InterruptedError):
+                        return None
+                    except OSError as error:
+                        return _lost(error)
+                    if count == 0:
+                        return CONNECTION_DONE
+                    left -= count
+                    is_emptied = count < len(target)
+                    del target
+                    frames = assembler.received(count, receiver.frame_bytes_max)
             except FrameRefused as refused:
                 self._refuse(refused)
                 return None
             except OSError as error:
                 return self._no_memory(error)
             if frames:
-                self._receiver.frames_received(frames)
-                del frames, target  # frees the buffers of handled frames for the next
-                if assembler.borrowed and not self._receiver.is_holding:
+                receiver.frames_received(frames)
+                del frames  # frees the buffers of handled frames for the next
+                if assembler.borrowed and not receiver.is_holding:
                     assembler.release()
             if assembler.is_held:
                 self.stopReading()
                 return None
-            if is_emptied:
-                return None
-            left -= count
         return None
 
     def _late(self, reason: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast_log.broker.network.interfaces import Wire
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.coordinator.clock import DelayedCall
 from holdfast_log.protocol.compiled import extension
 from holdfast_log.protocol.frames import SIZE, Part, parts_size
@@ -70,7 +71,8 @@ class Turns:
     _in_turn: bool
     _is_paused: bool
     _unmute: DelayedCall | None
-    _next_turn: DelayedCall | None
+    _next_turn: Rotation | None
+    """Where the connection waits for its turn; None: nowhere."""
 
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         if self.close_reason is not None:

@@ -135,8 +135,9 @@ def _check_name(what: str, text: str) -> None:
         )
 
 
-def _read_names(decided: DecidedResources, group: str, resources: Iterable[NamedResource]) -> Deferred[None]:
-    """Fires once the names among `resources` have been read or have failed to be: `_locate` reports that."""
+def read_names(decided: DecidedResources, group: str, resources: Iterable[NamedResource]) -> Deferred[None]:
+    """Fires once the names among `resources` have been read or have failed to be: locating them reports
+    that."""
     if all(resource.partition != NO_PARTITION for resource in resources):
         return succeed(None)
     try:
@@ -156,11 +157,11 @@ def _locate(
         try:
             found.append((resource, decided.locate(group, resource.name, resource.partition)))
         except BrokerError as error:
-            elsewhere[number] = _unlocated(resource, error)
+            elsewhere[number] = unlocated(resource, error)
     return found, elsewhere
 
 
-def _unlocated(resource: NamedResource, error: BrokerError) -> ResourceStanding:
+def unlocated(resource: NamedResource, error: BrokerError) -> ResourceStanding:
     """The standing of a resource that this broker does not decide about."""
     return ResourceStanding(
         name=resource.name,
@@ -200,7 +201,7 @@ def for_each(
             return _merged(elsewhere, ())
         return submit(found).addCallback(lambda answers: _merged(elsewhere, answers))
 
-    return _read_names(decided, group, resources).addCallback(located)
+    return read_names(decided, group, resources).addCallback(located)
 
 
 def for_all_or_none(
@@ -219,4 +220,4 @@ def for_all_or_none(
             elsewhere, [standings.outcome(key, ErrorCode.OPERATION_NOT_ATTEMPTED) for _, key in found]
         )
 
-    return _read_names(decided, group, resources).addCallback(located)
+    return read_names(decided, group, resources).addCallback(located)

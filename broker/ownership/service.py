@@ -37,7 +37,7 @@ from holdfast_log.broker.ownership.guards import reader_guard, writer_guard
 from holdfast_log.broker.ownership.interludes import BeginInterlude, Stranger
 from holdfast_log.broker.ownership.operations import Operation
 from holdfast_log.broker.ownership.record_writing import RecordWriting
-from holdfast_log.broker.ownership.renewals import Renewals
+from holdfast_log.broker.ownership.renewals import ManyStandings, Renewals
 from holdfast_log.broker.ownership.resources import Counts, NamedGrant, Requester, Resource, partition_key
 from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.broker.ownership.standings import outcome
@@ -206,6 +206,38 @@ class OwnershipService:
         self._track(connection)
         self.table.renewed_elsewhere(requester, named, self.now_ms())
         return self._renewals.renew(requester, named, max_wait_ms)
+
+    async def await_many(
+        self,
+        connection: ServerConnection,
+        requester: Requester,
+        count: int,
+        standings: Callable[[int, int], Standings],
+        max_wait_ms: int,
+    ) -> None:
+        """Wait until a Renew of `count` resources, too many for one turn of the reactor, is to be answered.
+        `standings` returns the present ones between two places in the request. Raises BrokerError
+        NETWORK_EXCEPTION if the connection has closed, NOT_LEADER_OR_FOLLOWER if the broker stops."""
+        if not connection.is_closed:
+            self._track(connection)
+            await self._renewals.await_many(requester, count, standings, max_wait_ms)
+        if connection.is_closed:
+            raise BrokerError(ErrorCode.NETWORK_EXCEPTION)
+        if self._is_stopped:
+            raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
+
+    def look(self, requester: Requester, named: NamedGrant) -> ResourceStanding:
+        """The owner's standing with one of many resources. Their Renew keeps its session."""
+        self.table.renewed_elsewhere(requester, (named,), self.now_ms())
+        return self._standing(requester, named)
+
+    def answered(self, requester: Requester, named: NamedGrant) -> None:
+        """The standing with one of many resources is about to be sent: its owner knows who wants it."""
+        self.table.renewed(requester, (named,))
+
+    def answered_many(self, requester: Requester, answered: ManyStandings) -> None:
+        """A Renew of many resources is about to be answered."""
+        self._renewals.note_many(requester, answered)
 
     def _track(self, connection: ServerConnection) -> None:
         """Report the connection to the table, now and when it closes."""

@@ -15,6 +15,9 @@ from holdfast_log.coordinator.clock import Clock
 
 MAX_WAIT_MS = 24 * 60 * 60 * 1000
 """Maximum time in ms that a request waits. Limits longer timeouts."""
+OWNED_MAX = 16
+"""Maximum number of requests of one connection that wait. Answers leave in the order of their requests: all
+but the first only cost: memory for each of their partitions, and a look at each when one changes."""
 _OLD_ENTRIES_MAX = 64
 """So many entries of requests that wait no more are not worth a search for them."""
 _MISSING = object()
@@ -153,7 +156,8 @@ class _Row:
 class Waiting:
     """The requests that wait for one kind of event.
 
-    At most `capacity` requests are parked. A further request expires immediately.
+    At most `capacity` requests are parked. A further request expires immediately. Of one connection's
+    requests `OWNED_MAX` are parked; a further one ends the wait of the oldest.
     """
 
     def __init__(self, clock: Clock, capacity: int = 1_000_000) -> None:
@@ -205,14 +209,17 @@ class Waiting:
                 row.any_time[parked] = None
             else:
                 row.add(parked, key)
-        owner = parked.owner
+        owner, oldest = parked.owner, None
         if owner is not None:
             owned = self._by_owner.get(owner)
             if owned is None:
                 owned = self._by_owner[owner] = {}
             owned[parked] = None
+            oldest = next(iter(owned)) if len(owned) > OWNED_MAX else None
         timeout_ms = min(max(timeout_ms, 0), MAX_WAIT_MS)
         self.deadlines.add(parked, timeout_ms / 1000)
+        if oldest is not None:
+            oldest.expire()
 
     def wake(self, key: Hashable, bytes_: int | None = None) -> None:
         """Check every request parked under `key`; if it has only so many bytes, none that needs more."""

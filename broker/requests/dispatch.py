@@ -20,7 +20,7 @@ from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.requests.audit import Denials
 from holdfast_log.broker.requests.authorization import Authorizer, ClientRights
-from holdfast_log.broker.requests.calls import ChargedCall, LocalCall, RemoteCall
+from holdfast_log.broker.requests.calls import PRODUCE_KEY, ChargedCall, LocalCall, RemoteCall
 from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext, RowPaths, Shortcut
 from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, parts_of
 from holdfast_log.broker.requests.times import RequestTimes
@@ -59,6 +59,9 @@ AnyHandler: TypeAlias = "Handler[Any, Any]"
 _ONLY_BROKERS = "only brokers may send this request, on their own listener or with the cluster's secret"
 FETCH_KEY = 1
 _FETCH_WITH_REPLICA_STATE = 15
+CLIENT_BYTES_MAX = 16 * 1024 * 1024
+"""Maximum bytes of a client's request that brings no records. Its strings and bytes are copied while it is
+decoded, in one turn of the reactor; records are not."""
 INTERNAL_ELEMENTS_FACTOR = 25
 """A controller's requests list a whole cluster; no client sends requests of that length."""
 
@@ -221,6 +224,11 @@ class Dispatcher:
                     if reply.parts is None:
                         call.parked_s = self.clock_s()
                     return
+            if len(frame) > CLIENT_BYTES_MAX and not _may_be_large(connection, handler):
+                name = handler.request.api.name
+                reason = f"its {name} request has {len(frame)} bytes; allowed are {CLIENT_BYTES_MAX}"
+                connection.refuse(f"{name} requests that are too large", reason)
+                return
             request = None if decode is None else decode(frame, version, position)
             if request is None:
                 request, _ = decode_from(request_class, version, frame, position, elements_max)
@@ -393,6 +401,11 @@ def _new_times(api: Api, version: int) -> tuple[RequestTimes, RequestTimes | Non
     if api.key != FETCH_KEY:
         return RequestTimes(api.name, version), None
     return RequestTimes("FetchConsumer", version), RequestTimes("FetchFollower", version)
+
+
+def _may_be_large(connection: ServerConnection, handler: AnyHandler) -> bool:
+    """Whether a request of the connection to this handler may have as many bytes as the network takes."""
+    return connection.is_broker or handler.request.api.key == PRODUCE_KEY
 
 
 def _is_of_follower(fetch: Any, version: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +20,7 @@ from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.ownership.answers import Standings
 from holdfast_log.broker.ownership.interludes import BeginInterlude, Stranger
 from holdfast_log.broker.ownership.operations import Operation
-from holdfast_log.broker.ownership.renewals import Renewals
+from holdfast_log.broker.ownership.renewals import ManyStandings, Renewals
 from holdfast_log.broker.ownership.resources import NamedGrant, Requester
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.ownership.settings import OwnershipSettings, SessionTimeouts
@@ -31,7 +31,8 @@ from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.headers import RequestHeader
 from holdfast_log.protocol.messages import ownership, producer_access
-from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, ResourceStanding
+from holdfast_log.testing.fakes.handlers import AnswersAtOnce
 from holdfast_log.testing.fakes.table_host import TableHost
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class FakeOwnership(TableHost):
             OwnHandler(service, timeouts),
             ResumeHandler(service, timeouts),
             ReleaseHandler(service),
-            RenewHandler(service),
+            RenewHandler(service, AnswersAtOnce()),
             ProducerAccessHandler(service, timeouts),
         ]
         self._handlers = {each.request: each for each in handlers}
@@ -239,6 +240,25 @@ class _Service:
         self, _: ServerConnection, requester: Requester, named: Sequence[NamedGrant], max_wait_ms: int
     ) -> Deferred[Standings]:
         return self._owners.renewals.renew(requester, named, max_wait_ms)
+
+    async def await_many(
+        self,
+        _: ServerConnection,
+        requester: Requester,
+        count: int,
+        standings: Callable[[int, int], Standings],
+        max_wait_ms: int,
+    ) -> None:
+        await self._owners.renewals.await_many(requester, count, standings, max_wait_ms)
+
+    def look(self, requester: Requester, named: NamedGrant) -> ResourceStanding:
+        return self._owners.table.standing(requester, named)
+
+    def answered(self, requester: Requester, named: NamedGrant) -> None:
+        self._owners.table.renewed(requester, (named,))
+
+    def answered_many(self, requester: Requester, answered: ManyStandings) -> None:
+        self._owners.renewals.note_many(requester, answered)
 
     def read_names(self, group: str) -> Deferred[None]:
         return succeed(None)

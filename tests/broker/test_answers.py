@@ -16,8 +16,12 @@ from holdfast_log.broker.handlers.metadata import AutoCreationSettings, Metadata
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.requests.answers import ACTIVE_MAX, TURN_BYTES, AnswerLimits, LongAnswers
+from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.requests.handler import RequestContext
+from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -27,6 +31,7 @@ from holdfast_log.protocol.messages.metadata import (
 from holdfast_log.protocol.schema import decode, encode
 from tests.models.orders import broker_metadata, partition_metadata, update_metadata
 from tests.models.quotas import no_mutation_quotas
+from tests.models.wires import FakeWire
 
 PARTITIONS = 3000
 VERSION = 12
@@ -210,6 +215,37 @@ def test_a_broker_asks_itself_for_rows_that_it_can_read() -> None:
     answered = broker.ask(["t"])
     broker.turns()
     assert answered[0].topics[0].partitions[-1].partition_index == PARTITIONS - 1
+
+
+def test_requests_that_are_sent_ahead_wait_for_a_long_answer_before_they_are_begun() -> None:
+    broker = Broker()
+    connection = broker.connect()
+    dispatcher = Dispatcher(RepeatedLog(broker.clock))
+    dispatcher.add([broker.handler])
+    connection._handler = dispatcher.dispatch
+    wire = FakeWire()
+    connection.connected(wire)
+    request = encode_request(MetadataRequest(topics=None), VERSION, 1, "flood")
+    frame = join_parts(request)[SIZE.size :]
+    connection.frames_received([memoryview(bytearray(frame)) for _ in range(5)])
+    turns = 0
+    while broker.clock.calls:
+        assert broker.answers.waiting <= 1
+        assert connection.in_flight_requests <= 1
+        call = broker.clock.calls.pop(0)
+        call.called = 1
+        call.func(*call.args, **call.kw)
+        turns += 1
+    assert turns > 5 * 3
+    assert len(list(wire.frames())) == 5
+    assert not connection.is_paused
+
+
+def test_an_answer_that_is_made_at_once_holds_nothing() -> None:
+    broker = Broker(partitions=10)
+    connection = broker.connect()
+    broker.ask(["t"], connection)
+    assert not connection.is_paused
 
 
 def test_turns_end_when_nothing_waits() -> None:

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
 from holdfast_log.broker.requests import dispatch
-from holdfast_log.broker.requests.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
+from holdfast_log.broker.requests.dispatch import CLIENT_BYTES_MAX, INTERNAL_ELEMENTS_FACTOR, Dispatcher
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.broker.requests.times import (
     ALL_TIMED,
@@ -113,6 +113,24 @@ def test_a_client_request_with_too_many_elements_closes_the_connection(connectio
     assert connection.close_reason is not None
     assert "its request has too many elements" in connection.close_reason
     assert f"socket.request.max.elements={ELEMENTS_MAX}" in connection.close_reason
+
+
+def test_a_large_request_without_records_closes_the_connection(connection: ServerConnection) -> None:
+    """Its strings would be copied in one turn of the reactor."""
+    request = join_parts(encode_request(metadata_of(1), MetadataRequest.api.max_version, 1, "test"))[4:]
+    for size in (CLIENT_BYTES_MAX, CLIENT_BYTES_MAX + 1):
+        frame = bytearray(size)
+        frame[: len(request)] = request
+        connection.frames_received([memoryview(frame)])
+        assert connection.is_closed == (size > CLIENT_BYTES_MAX)
+    assert f"its Metadata request has {CLIENT_BYTES_MAX + 1} bytes" in str(connection.close_reason)
+
+
+def test_a_large_request_of_a_broker_is_handled() -> None:
+    connection, _ = connect(is_broker=True)
+    request = join_parts(encode_request(stop_of(1), StopReplicaRequest.api.max_version, 1, "test"))[4:]
+    connection.frames_received([memoryview(bytearray(request) + bytes(CLIENT_BYTES_MAX))])
+    assert not connection.is_closed
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,12 @@ from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.log import test_time_search as of_time_search
+from tests.broker.network import test_framing as of_framing
 from tests.broker.network import test_handshake as of_handshake
 from tests.broker.network import test_listener as of_listeners
 from tests.broker.network import test_memory as of_memory
+from tests.broker.network import test_outgoing as of_outgoing
+from tests.broker.network import test_rotation as of_rotation
 from tests.broker.network import test_trust as of_trust
 from tests.broker.ownership import test_enforcement as of_enforcement
 from tests.broker.ownership import test_fencing as of_fences
@@ -50,12 +53,14 @@ from tests.broker.ownership import test_handover as of_handovers
 from tests.broker.ownership import test_limits as of_limits
 from tests.broker.ownership import test_lost_lease as of_leases
 from tests.broker.ownership import test_many_names as of_many_names
+from tests.broker.ownership import test_many_resources as of_many_resources
 from tests.broker.ownership import test_own_api as of_claims
 from tests.broker.ownership import test_strangers as of_strangers
 from tests.broker.ownership.machine import Machine
 from tests.broker.ownership.world import Owner, OwnershipWorld
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
+from tests.broker.replication import test_fan_out as of_fan_out
 from tests.broker.replication import test_fetch_sessions as of_sessions
 from tests.broker.replication import test_fetcher as of_fetchers
 from tests.broker.replication import test_following as of_followers
@@ -181,6 +186,23 @@ def _with_many_names(
     return run
 
 
+def _with_many_resources(
+    scenario: Callable[[OwnershipWorld, Owner, pytest.MonkeyPatch], None],
+) -> Callable[[Path], None]:
+    def run(path: Path) -> None:
+        world = OwnershipWorld(path)
+        with pytest.MonkeyPatch.context() as patches:
+            scenario(world, of_many_resources.owner_of_many(world), patches)
+
+    return run
+
+
+def _fetch_ahead(path: Path) -> None:
+    world = of_fan_out.World(path)
+    world.assign("t")
+    of_fan_out.test_an_append_wakes_few_fetches_that_one_connection_has_sent_ahead(world)
+
+
 def _drop_a_topic_and_read_on() -> None:
     cluster = of_classic.filled_cluster()
     party = Party(cluster, partition_assignment_strategy="range")
@@ -281,6 +303,28 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "waiting-sessions-looked-at": lambda path: (
         of_sessions.test_fetches_that_wait_for_more_cost_a_write_nothing_but_the_first(1_000)
+    ),
+    "floods-served-on-arrival": lambda path: of_rotation.test_all_who_send_ahead_take_one_turn_together(50),
+    "slices-as-long-as-turns": lambda path: of_rotation.test_who_comes_later_waits_for_one_slice_of_each(),
+    "frames-cut-at-once": lambda path: (
+        of_framing.test_what_is_not_cut_yet_is_not_overwritten_by_another_connection()
+    ),
+    "small-answers-apart": lambda path: (
+        of_outgoing.test_small_answers_that_wait_take_little_more_memory_than_their_bytes()
+    ),
+    "long-answers-begun-ahead": lambda path: (
+        of_answers.test_requests_that_are_sent_ahead_wait_for_a_long_answer_before_they_are_begun()
+    ),
+    "renewed-in-one-turn": _with_many_resources(
+        of_many_resources.test_a_renew_of_many_resources_looks_at_a_few_in_each_turn
+    ),
+    "resumed-in-one-turn": _with_many_resources(of_many_resources.test_many_grants_are_resumed_in_parts),
+    "renewals-wait-without-limit": lambda path: (
+        of_many_resources.test_waiting_renews_of_a_connection_name_few_resources_together()
+    ),
+    "fetches-wait-without-limit": _fetch_ahead,
+    "requests-of-any-size": lambda path: (
+        of_dispatch.test_a_large_request_without_records_closes_the_connection(of_dispatch.connect()[0])
     ),
     "waiting-answer-keeps-its-turn": lambda path: of_parts.test_a_part_that_waits_costs_no_turns(),
     "memory-charged-on-announcement": lambda path: (

@@ -9,11 +9,11 @@ from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.connection import (
     REQUESTS_PER_TURN,
-    TURN_S,
     ConnectionLimits,
     ReplySlot,
     ServerConnection,
 )
+from holdfast_log.broker.network.rotation import TURN_S
 from holdfast_log.protocol.frames import SIZE
 from tests.models.wires import PEER, FakeWire
 

@@ -23,7 +23,7 @@ from twisted.internet.task import Clock
 from holdfast_log.broker.log.disk import OsFile
 from holdfast_log.broker.network import transport
 from holdfast_log.broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
-from holdfast_log.broker.network.framing import LARGE_FRAME_BYTES, FrameBuffers
+from holdfast_log.broker.network.framing import FRAMES_MAX, LARGE_FRAME_BYTES, FrameBuffers
 from holdfast_log.broker.network.interfaces import Wire
 from holdfast_log.broker.network.memory import RequestMemories, RequestMemory
 from holdfast_log.broker.network.transport import FrameServer
@@ -167,6 +167,17 @@ class TestReceiving:
         bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
         pieces = cut(b"".join(SIZE.pack(len(body)) + body for body in bodies), cuts)
         assert outcome(True, pieces) == outcome(False, pieces) == (bodies, None, [None] * len(pieces))
+
+    @pytest.mark.parametrize("count", [FRAMES_MAX, FRAMES_MAX + 1, 5 * FRAMES_MAX])
+    def test_many_small_frames_are_left_to_python(self, count: int) -> None:
+        data = b"".join(SIZE.pack(1) + bytes([number % 256]) for number in range(count))
+        assert outcome(True, [data]) == outcome(False, [data])
+        one, other = socket.socketpair()
+        with one, other:
+            one.sendall(data)
+            assert WIRE is not None
+            received = WIRE.receive(other.fileno(), memoryview(bytearray(100_000)), 10, 1000)
+        assert isinstance(received, list) == (count <= FRAMES_MAX)
 
     @settings(max_examples=100, deadline=None)
     @given(
@@ -314,15 +325,15 @@ class TestMemory:
         wire = WIRE
         one, other = socket.socketpair()
         scratch = memoryview(bytearray(100_000))
-        frames = (SIZE.pack(3) + b"abc") * 100
+        frames = (SIZE.pack(3) + b"abc") * FRAMES_MAX
         parts = [frames, memoryview(b""), FileSlice(file, 0, 0)]
         left, right = one.fileno(), other.fileno()
         one.setblocking(False)
         other.setblocking(False)
 
         def act() -> None:
-            assert wire.send_parts(left, parts, 1 << 20) == (700, True)
-            assert len(wire.receive(right, scratch, 10, 1000)) == 100
+            assert wire.send_parts(left, parts, 1 << 20) == (7 * FRAMES_MAX, True)
+            assert len(wire.receive(right, scratch, 10, 1000)) == FRAMES_MAX
             assert wire.send_parts(left, [b"\0\0\0\5ab"], 1 << 20) == (6, True)
             assert wire.receive(right, scratch, 10, 1000) == 6
             assert wire.receive(right, scratch, 10, 1000) is None

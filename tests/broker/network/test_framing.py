@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_log.broker.network.framing import LARGE_FRAME_BYTES, FrameAssembler, FrameBuffers, FrameRefused
+from holdfast_log.broker.network.framing import (
+    FRAMES_MAX,
+    LARGE_FRAME_BYTES,
+    FrameAssembler,
+    FrameBuffers,
+    FrameRefused,
+)
 from holdfast_log.protocol.frames import SIZE
 
 LIMIT = 10 * 1024 * 1024
@@ -21,7 +27,13 @@ def feed(assembler: FrameAssembler, data: bytes, cuts: list[int] | None = None) 
         size = len(target) if not cuts else min(len(target), cuts[turn % len(cuts)])
         piece = data[position : position + size]
         target[: len(piece)] = piece
-        frames += [bytes(frame) for frame in assembler.received(len(piece), LIMIT)]
+        found = assembler.received(len(piece), LIMIT)
+        frames += map(bytes, found)
+        while assembler.rest is not None:
+            assert len(found) == FRAMES_MAX
+            found = assembler.next_frames(LIMIT)
+            assert len(found) <= FRAMES_MAX
+            frames += map(bytes, found)
         position += len(piece)
         turn += 1
     return frames
@@ -111,3 +123,39 @@ def test_a_large_frames_buffer_is_as_long_as_the_frame(size: int) -> None:
     buffers = FrameBuffers()
     assert len(buffers.take(size)) == size
     assert buffers.kept_bytes <= max(size + 4096, size * 9 // 8)
+
+
+@given(
+    sizes=st.lists(
+        st.tuples(st.integers(1, 3 * FRAMES_MAX), st.sampled_from([0, 1, 27, LARGE_FRAME_BYTES])), max_size=4
+    ),
+    cuts=st.lists(st.integers(1_000, 400_000), max_size=3),
+)
+def test_many_frames_at_once_are_cut_a_few_at_a_time(sizes: list[tuple[int, int]], cuts: list[int]) -> None:
+    bodies = [
+        bytes([number % 251]) * size for number, (count, size) in enumerate(sizes) for _ in range(count)
+    ]
+    assert feed(FrameAssembler(FrameBuffers()), framed(bodies), cuts) == bodies
+
+
+def test_what_is_not_cut_yet_is_not_overwritten_by_another_connection() -> None:
+    buffers = FrameBuffers()
+    one, other = FrameAssembler(buffers), FrameAssembler(buffers)
+    bodies = [bytes([number]) * 3 for number in range(FRAMES_MAX + 5)]
+    data = framed(bodies)
+    one.target()[: len(data)] = data
+    first = one.received(len(data), LIMIT)
+    assert one.rest is not None and not one.is_fresh
+    other.target()[:] = bytes(len(buffers.scratch))
+    assert [bytes(each) for each in [*first, *one.next_frames(LIMIT)]] == bodies
+    assert one.rest is None and one.is_fresh
+
+
+def test_an_invalid_size_behind_many_frames_is_found_when_it_is_reached() -> None:
+    assembler = FrameAssembler(FrameBuffers())
+    data = framed([b"x"] * (FRAMES_MAX + 1)) + SIZE.pack(-1)
+    assembler.target()[: len(data)] = data
+    assert len(assembler.received(len(data), LIMIT)) == FRAMES_MAX
+    with pytest.raises(FrameRefused) as caught:
+        assembler.next_frames(LIMIT)
+    assert len(caught.value.frames) == 1

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.replication.partition import Partition, PartitionRead, ReadWish
+from holdfast_log.broker.replication.waiting import OWNED_MAX
 from holdfast_log.broker.requests.dispatch import RemoteCall
 from holdfast_log.protocol.api import Response
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -265,3 +266,15 @@ def test_a_reader_with_any_negative_replica_id_is_admitted_like_a_consumer(
     answer = world.client().call(request)
     first = answer.responses[0].partitions[0]
     assert first.error_code == ErrorCode.OWNERSHIP_FENCED and not first.records
+
+
+def test_an_append_wakes_few_fetches_that_one_connection_has_sent_ahead(world: World) -> None:
+    client = world.client()
+    client.ask_together([tail(world)] * 500)
+    while len(world.replicas.readers) < OWNED_MAX or client.connection.is_holding:
+        world.clock.advance(0)
+    assert len(world.replicas.readers) == OWNED_MAX
+    answered = len(client.answers())
+    produce(world, b"x")
+    assert len(world.replicas.readers) == 0
+    assert answered + len(client.answers()) == 500

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from twisted.internet.task import Clock
 
-from holdfast_log.broker.replication.waiting import MAX_WAIT_MS, Waiting
+from holdfast_log.broker.replication.waiting import MAX_WAIT_MS, OWNED_MAX, Waiting
 
 
 class Request:
@@ -257,3 +257,18 @@ def test_a_request_that_expires_may_park_another_one() -> None:
 
 def park_late(waiting: Waiting, late: Request) -> None:
     waiting.park(["a"], 50, late.check, late.expire)
+
+
+def test_few_requests_of_one_connection_wait_and_the_oldest_goes_first() -> None:
+    waiting = Waiting(Clock())
+    requests = [Request("a") for _ in range(1000)]
+    for request in requests:
+        waiting.park(["a"], 60_000, request.check, request.expire, owner=7)
+        assert len(waiting) <= OWNED_MAX
+    other = Request("a")
+    waiting.park(["a"], 60_000, other.check, other.expire, owner=8)
+    assert [each.outcome for each in requests[:-OWNED_MAX]] == [["expired"]] * (1000 - OWNED_MAX)
+    waiting.wake("a")
+    assert sum(len(each.asked) for each in requests) == OWNED_MAX
+    assert [each.outcome for each in [*requests[-OWNED_MAX:], other]] == [["completed"]] * (OWNED_MAX + 1)
+    assert len(waiting) == 0

@@ -1,19 +1,29 @@
-"""Bugs of long answers, long requests and waiting fetches, and of the memory of requests."""
+"""Bugs of long answers, long requests, floods of short ones, waiting fetches, and the memory of requests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast_log.broker.handlers import metadata
+from twisted.internet.defer import Deferred
+
+from holdfast_log.broker.handlers import metadata, renew_ownership
+from holdfast_log.broker.handlers.resume_ownership import ResumeHandler
+from holdfast_log.broker.network import framing, outgoing, rotation
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.network.framing import FrameAssembler
 from holdfast_log.broker.network.memory import IncompleteFrames
+from holdfast_log.broker.network.rotation import Rotation
+from holdfast_log.broker.ownership import renewals
+from holdfast_log.broker.replication import waiting
 from holdfast_log.broker.replication.fetch_sessions import Watchers
 from holdfast_log.broker.requests import dispatch
-from holdfast_log.broker.requests.answers import LongAnswers
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.store import GroupStore
 from tests.sim.mutation import Mutation, Patch
+
+_MANY = 1_000_000_000
+_LONG_S = 1000.0
 
 
 def _answer_twice() -> Sequence[Patch]:
@@ -55,7 +65,7 @@ def _handle_whole() -> Sequence[Patch]:
 
 
 def _overtake() -> Sequence[Patch]:
-    return [(ServerConnection, "hold", lambda self: None)]
+    return [(ServerConnection, name, lambda self: None) for name in ("hold", "go_on")]
 
 
 def _keep_turns() -> Sequence[Patch]:
@@ -64,6 +74,51 @@ def _keep_turns() -> Sequence[Patch]:
 
 def _look_at_all() -> Sequence[Patch]:
     return [(Watchers, "sleep", lambda self, partition, needed: None)]
+
+
+def _go_on_at_once() -> Sequence[Patch]:
+    return [(Rotation, "at_once_s", lambda self, now_s: now_s + _LONG_S)]
+
+
+def _take_whole_turns() -> Sequence[Patch]:
+    return [(rotation, "SLICE_S", rotation.TURN_S)]
+
+
+def _cut_all_frames() -> Sequence[Patch]:
+    return [(framing, "FRAMES_MAX", _MANY)]
+
+
+def _keep_small_answers_apart() -> Sequence[Patch]:
+    return [(outgoing, "_SMALL_BYTES", 0)]
+
+
+def _begin_all_answers() -> Sequence[Patch]:
+    def mutant(self: LongAnswer) -> Deferred[None]:
+        self._turn = Deferred()
+        self._answers.enqueue(self)
+        return self._turn
+
+    return [(LongAnswer, "_pause", mutant)]
+
+
+def _renew_all_at_once() -> Sequence[Patch]:
+    return [(renew_ownership, "AT_ONCE", _MANY)]
+
+
+def _wait_with_all_renewals() -> Sequence[Patch]:
+    return [(renewals, "_WAITING_MAX", _MANY)]
+
+
+def _resume_all_at_once() -> Sequence[Patch]:
+    return [(ResumeHandler, "parts", ())]
+
+
+def _park_all_fetches() -> Sequence[Patch]:
+    return [(waiting, "OWNED_MAX", _MANY)]
+
+
+def _decode_any_size() -> Sequence[Patch]:
+    return [(dispatch, "_may_be_large", lambda connection, handler: True)]
 
 
 RARE: tuple[Mutation, ...] = (
@@ -121,5 +176,55 @@ RARE: tuple[Mutation, ...] = (
         "waiting-answer-keeps-its-turn",
         "a long answer that waits for something else is given turns, without a pause",
         _keep_turns,
+    ),
+    Mutation(
+        "floods-served-on-arrival",
+        "requests that clients have sent ahead are handled when they arrive, however many clients do that",
+        _go_on_at_once,
+    ),
+    Mutation(
+        "slices-as-long-as-turns",
+        "whoever sends ahead waits for a whole turn of each client that does the same",
+        _take_whole_turns,
+    ),
+    Mutation(
+        "frames-cut-at-once",
+        "all short requests that have been received become objects at once, ten times as large",
+        _cut_all_frames,
+    ),
+    Mutation(
+        "small-answers-apart",
+        "each short answer that a client does not read is an object of its own, several times as large",
+        _keep_small_answers_apart,
+    ),
+    Mutation(
+        "long-answers-begun-ahead",
+        "all requests for long answers that a client has sent ahead are begun, and keep what they need",
+        _begin_all_answers,
+    ),
+    Mutation(
+        "renewed-in-one-turn",
+        "a Renew of thousands of resources is answered in one turn of the reactor",
+        _renew_all_at_once,
+    ),
+    Mutation(
+        "renewals-wait-without-limit",
+        "one change makes a broker look at all resources that a thousand waiting Renews of a connection name",
+        _wait_with_all_renewals,
+    ),
+    Mutation(
+        "resumed-in-one-turn",
+        "thousands of grants are resumed in one turn of the reactor, and in one write",
+        _resume_all_at_once,
+    ),
+    Mutation(
+        "fetches-wait-without-limit",
+        "all fetches that one connection has sent ahead wait, and an append looks at each",
+        _park_all_fetches,
+    ),
+    Mutation(
+        "requests-of-any-size",
+        "a request of 100 MB without records is decoded in one turn of the reactor",
+        _decode_any_size,
     ),
 )

@@ -1,0 +1,158 @@
+"""Clients that send ahead share the broker's time: others wait for a little of it, however many there are."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.task import Clock
+
+from holdfast_log.broker.network.connection import (
+    REQUESTS_PER_TURN,
+    ConnectionLimits,
+    ReplySlot,
+    ServerConnection,
+)
+from holdfast_log.broker.network.rotation import SLICE_S, TURN_S, Rotation
+from tests.models.wires import PEER, FakeWire
+
+LIMITS = ConnectionLimits(frame_bytes_max=1000, buffered_bytes_max=100_000, in_flight_requests_max=1000)
+REQUEST_S = SLICE_S / 4
+
+
+class Broker:
+    """Connections that share a rotation. Each request takes `REQUEST_S` of the clock's time."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.rotation = Rotation(self.clock)
+        self.handled: list[int] = []
+        """The connections' ids, in the order of their handled requests."""
+
+    def connect(self) -> ServerConnection:
+        connection = ServerConnection(
+            len(self.handled), "L", PEER, self._handle, LIMITS, self.clock, rotation=self.rotation
+        )
+        connection.connected(FakeWire())
+        return connection
+
+    def flood(self, number: int, count: int) -> ServerConnection:
+        """A connection that sends so many requests at once."""
+        connection = self.connect()
+        connection.id = number
+        send(connection, count)
+        return connection
+
+    def turn(self) -> float:
+        """Take the one turn that is due. Returns how long it took."""
+        (call,) = self.clock.getDelayedCalls()
+        self.clock.calls.remove(call)  # type: ignore[arg-type]
+        began_s = self.clock.seconds()
+        call.func()  # type: ignore[attr-defined]
+        return self.clock.seconds() - began_s
+
+    def _handle(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
+        self.clock.rightNow += REQUEST_S  # type: ignore[attr-defined]
+        self.handled.append(connection.id)
+        reply.send([b"answer"])
+
+
+def send(connection: ServerConnection, count: int) -> None:
+    connection.frames_received([memoryview(bytearray(b"request"))] * count)
+
+
+@pytest.mark.parametrize("floods", [1, 3, 50])
+def test_all_who_send_ahead_take_one_turn_together(floods: int) -> None:
+    broker = Broker()
+    for number in range(floods):
+        broker.flood(number, 60)
+    assert broker.clock.seconds() <= TURN_S + REQUEST_S, "what is handled on arrival is one turn together"
+    while broker.rotation.waiting:
+        assert broker.turn() <= TURN_S + REQUEST_S
+    assert len(broker.handled) == floods * 60
+    assert not broker.clock.getDelayedCalls()
+
+
+def test_each_gets_as_much_as_the_others() -> None:
+    broker = Broker()
+    for number in range(3):
+        broker.flood(number, 60)
+    counts = []
+    while broker.rotation.waiting == 3:
+        broker.turn()
+        counts.append([broker.handled.count(number) for number in range(3)])
+    requests_per_slice = round(SLICE_S / REQUEST_S)
+    # The first one was alone when it came.
+    assert all(max(each) - min(each) <= 3 * requests_per_slice for each in counts)
+    assert len(counts) > 10
+
+
+def test_who_comes_later_waits_for_one_slice_of_each() -> None:
+    broker = Broker()
+    for number in range(5):
+        broker.flood(number, 60)
+    broker.flood(9, 2)
+    before = len(broker.handled)
+    while 9 not in broker.handled:
+        broker.turn()
+    assert len(broker.handled) - before <= 5 * round(SLICE_S / REQUEST_S) + round(TURN_S / REQUEST_S)
+
+
+def test_a_client_that_waits_for_each_answer_waits_for_no_turn() -> None:
+    broker = Broker()
+    broker.flood(0, 60)
+    alone = broker.connect()
+    alone.id = 9
+    send(alone, 1)
+    assert broker.handled[-1] == 9
+
+
+def test_requests_that_take_no_time_end_their_slice_by_their_number() -> None:
+    broker = Broker()
+    handled: list[int] = []
+    connection = ServerConnection(
+        1,
+        "L",
+        PEER,
+        lambda connection, frame, reply: (handled.append(1), reply.send([b"answer"]))[1],
+        LIMITS,
+        broker.clock,
+        rotation=broker.rotation,
+    )
+    connection.connected(FakeWire())
+    send(connection, 2 * REQUESTS_PER_TURN)
+    assert len(handled) == REQUESTS_PER_TURN
+
+
+def test_a_connection_that_closes_while_it_waits_leaves_the_others_their_turns() -> None:
+    broker = Broker()
+    closing = broker.flood(0, 60)
+    broker.flood(1, 60)
+    closing.close("closed by the test")
+    while broker.rotation.waiting:
+        broker.turn()
+    assert broker.handled.count(1) == 60
+
+
+def test_a_connection_that_is_muted_while_it_waits_goes_on_afterwards() -> None:
+    broker = Broker()
+    muted = broker.flood(0, 60)
+    muted.mute(100)
+    while broker.rotation.waiting:
+        broker.clock.advance(0)
+    assert len(broker.handled) < 60
+    broker.clock.advance(0.1)
+    assert len(broker.handled) == 60
+
+
+def test_an_unexpected_error_of_one_connection_leaves_the_others_their_turns() -> None:
+    class Broken:
+        def take_slice(self, ends_s: float) -> bool:
+            raise ValueError("broken by the test")
+
+    broker = Broker()
+    broker.rotation.enqueue(Broken())
+    broker.flood(1, 60)
+    with pytest.raises(ValueError, match="by the test"):
+        broker.turn()
+    while broker.rotation.waiting:
+        broker.turn()
+    assert broker.handled.count(1) == 60
