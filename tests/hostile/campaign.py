@@ -28,12 +28,14 @@ from holdfast_log.protocol.messages.metadata import MetadataRequest
 from tests.hostile.attack import Cost, Target, memory_bytes
 from tests.hostile.furnished import furnish, probed_broker
 from tests.hostile.generator import Variant, World, frame, served_apis, variants
+from tests.hostile.kept_rows import KeptRows
 from tests.hostile.neighbour import Kind, Neighbour, Pace, running_neighbour
 from tests.hostile.report import (
     GROWTH_BYTES_MAX,
     LEFT_BYTES_MAX,
     TURN_MS_MAX,
     Row,
+    failed_row,
     over_limits,
     section,
     size,
@@ -299,34 +301,80 @@ def versions_of(api: Api, which: str) -> list[int]:
 
 
 def attack_api(
-    watched: Watched, api: Api, arguments: argparse.Namespace, budget: Budget, idle: int
-) -> Iterator[Row]:
-    """The costs of the API's versions: of every way to build a request in its newest and oldest version, and
-    of the costliest ways in those between. Of the newest version alone, only the ways that found most."""
+    watched: Watched, api: Api, arguments: argparse.Namespace, budget: Budget, kept: KeptRows
+) -> None:
+    """The costs of the API's versions that have no row yet: of every way to build a request in its newest and
+    oldest version, and of the costliest ways in those between. Of the newest version alone, only the ways
+    that found most. A version whose attack ends early has a row too; then `AttackEnded` is raised."""
     ends: list[Finding] = []
     for version in versions_of(api, arguments.versions):
-        is_end = version in (api.max_version, api.min_version)
-        ways = list(variants(api, is_short=arguments.versions == "newest"))
-        if not is_end:
-            slow = max(ends, key=lambda each: each.cost.longest_ms).variant
-            large = max(ends, key=lambda each: each.cost.answer_bytes).variant
-            ways = list(dict.fromkeys((slow, large)))
+        if kept.has(api.name, version):
+            continue
         attacked = Version(watched, api, version, arguments.mebibytes << 20, budget.next_share())
-        with idle_connections(watched.target, idle):
-            row = attacked.attack(ways, is_alone=arguments.alone)
-        if is_end:
+        try:
+            with idle_connections(watched.target, arguments.idle):
+                row = attacked.attack(_ways(api, version, arguments.versions, ends), is_alone=arguments.alone)
+            if not is_serving(watched.target):
+                raise AssertionError("the broker does not serve")
+        except (OSError, AssertionError, EOFError) as error:
+            kept.add(failed_row(api.name, version, f"the attack has ended early: {error}"))
+            raise AttackEnded(f"{api.name} v{version}: {error!r}") from error
+        if _is_end(api, version):
             ends += attacked.findings
-        assert is_serving(watched.target), f"the broker does not serve after {row.name}"
         note(f"{attacked.slowest}")
         for text in row.over():
             note(f"OVER {row.name}: {text}")
-        yield row
+        kept.add(row)
 
 
-def _run(arguments: argparse.Namespace, target: Target, world: World, directory: Path) -> list[Row]:
+def _ways(api: Api, version: int, which: str, ends: list[Finding]) -> list[Variant]:
+    """How to build the requests of a version."""
+    if _is_end(api, version) or not ends:
+        return list(variants(api, is_short=which == "newest" or not _is_end(api, version)))
+    slow = max(ends, key=lambda each: each.cost.longest_ms).variant
+    large = max(ends, key=lambda each: each.cost.answer_bytes).variant
+    return list(dict.fromkeys((slow, large)))
+
+
+def _is_end(api: Api, version: int) -> bool:
+    return version in (api.max_version, api.min_version)
+
+
+class AttackEnded(Exception):
+    """The broker has to be started again before the campaign goes on."""
+
+
+def attack_all(
+    arguments: argparse.Namespace, target: Target, world: World, directory: Path, kept: KeptRows
+) -> None:
+    """Attack every version that has no row yet. After a failure the broker is started again."""
     apis = [api for api in served_apis() if not arguments.api or api.name in arguments.api]
-    budget = Budget(arguments.minutes, sum(len(versions_of(api, arguments.versions)) for api in apis))
-    rows: list[Row] = []
+    left = [
+        api
+        for api in apis
+        for version in versions_of(api, arguments.versions)
+        if not kept.has(api.name, version)
+    ]
+    budget = Budget(arguments.minutes, len(left))
+    while True:
+        try:
+            _attack_with_neighbours(arguments, apis, budget, target, world, directory, kept)
+        except AttackEnded as ended:
+            note(f"OVER {ended}; starting the broker again")
+            target.broker.restart()
+        else:
+            return
+
+
+def _attack_with_neighbours(
+    arguments: argparse.Namespace,
+    apis: list[Api],
+    budget: Budget,
+    target: Target,
+    world: World,
+    directory: Path,
+    kept: KeptRows,
+) -> None:
     with ExitStack() as stack:
         client = stack.enter_context(running_neighbour(directory, target.broker.port, Kind.CLIENT))
         brokers_port = target.broker.brokers_port
@@ -335,10 +383,9 @@ def _run(arguments: argparse.Namespace, target: Target, world: World, directory:
         client.pace(0, time.monotonic())  # It has begun.
         before = memory_bytes(target.broker.pid, "VmRSS")
         for api in apis:
-            rows += attack_api(watched, api, arguments, budget, arguments.idle)
+            attack_api(watched, api, arguments, budget, kept)
         grown = memory_bytes(target.broker.pid, "VmRSS") - before
     note(f"Resident memory is {grown >> 20} MiB larger than before")
-    return rows
 
 
 def _arguments() -> argparse.Namespace:
@@ -353,7 +400,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--groups", type=int, default=200, help="groups with committed offsets (200)")
     parser.add_argument("--idle", type=int, default=2000, help="idle connections beside (2000)")
     parser.add_argument("--mebibytes", type=int, default=4, help="maximum size of one request (4)")
-    parser.add_argument("--api", action="append", help="only these APIs; may be given more than once")
+    parser.add_argument(
+        "--api", "--only", action="append", help="only these APIs; may be given more than once"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="keep what each version has cost in this file. Versions that it has already are not attacked "
+        "again: an interrupted campaign goes on where it stopped, and APIs may be attacked one by one",
+    )
     parser.add_argument(
         "--versions",
         choices=("newest", "all"),
@@ -385,6 +440,7 @@ def conditions(arguments: argparse.Namespace) -> str:
 
 def main() -> int:
     arguments = _arguments()
+    kept = KeptRows(arguments.results)
     gc.disable()  # Requests are built of many objects, none of them in a cycle.
     _allow_files(arguments.idle + _SPARE_FILES)  # The broker inherits the limit.
     with (
@@ -393,9 +449,10 @@ def main() -> int:
         probed_broker(Path(directory), zookeeper) as target,
     ):
         world = furnish(target.broker, arguments.partitions, arguments.topics, arguments.groups)
-        rows = _run(arguments, target, world, Path(directory))
+        attack_all(arguments, target, world, Path(directory), kept)
         target.broker.restart()
         assert is_serving(target), "the broker does not serve after its restart"
+    rows = kept.rows
     print(table(rows))
     print("\n".join(over_limits(rows)))
     if arguments.docs:

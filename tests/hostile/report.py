@@ -45,6 +45,8 @@ class Row:
     controller: Pace
     where: str = ""
     """What the broker did in the longest turn."""
+    failure: str = ""
+    """Why the attack has ended early: the broker did not serve any more, or a neighbour could not go on."""
 
     @property
     def name(self) -> str:
@@ -56,7 +58,7 @@ class Row:
 
     def over(self) -> list[str]:
         """Each limit that was exceeded, in words."""
-        found = []
+        found = [self.failure] if self.failure else []
         if self.longest_ms > TURN_MS_MAX:
             found.append(f"a turn took {self.longest_ms:.0f} ms")
         if self.grown_bytes > GROWTH_BYTES_MAX:
@@ -89,6 +91,14 @@ _HEADS = (
     "… during",
     "Longest order, ms",
 )
+
+
+_NO_PACE = Pace(0, 0, 0.0, 0.0, 0.0)
+
+
+def failed_row(api: str, version: int, failure: str) -> Row:
+    """The row of an attack that has ended early."""
+    return Row(api, version, 0, 0.0, 0, 0, 0, 0, _NO_PACE, _NO_PACE, _NO_PACE, failure=failure)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peer_report import insert
-from tests.hostile.campaign import Budget, versions_of
-from tests.hostile.generator import served_apis
+from tests.hostile.campaign import Budget, _ways, versions_of
+from tests.hostile.generator import served_apis, variants
+from tests.hostile.kept_rows import KeptRows
 from tests.hostile.neighbour import Pace, pace_of
-from tests.hostile.report import BEGIN, END, Row, over_limits, section, table
+from tests.hostile.report import BEGIN, END, Row, failed_row, over_limits, section, table
 
 QUIET = Pace(rounds=200, failed=0, p50_ms=1, p99_ms=20, longest_ms=30)
 GOOD = Row("Fetch", 12, 9, 49.0, 2000, 5000, 200 << 20, 1 << 20, QUIET, QUIET, QUIET)
@@ -39,6 +40,30 @@ def test_each_limit_is_told_when_it_is_exceeded(row: Row, text: str) -> None:
     assert found.startswith("Fetch v12: ") and text in found
     assert "**Fetch**" in table([row])
     assert found in section("Here.", [row])
+
+
+def test_a_campaign_that_was_interrupted_knows_what_it_has_measured(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    kept = KeptRows(path)
+    slow = replace(GOOD, version=3, during=replace(QUIET, longest_ms=math.inf), where="here\nand there")
+    for row in (GOOD, slow, failed_row("Fetch", 2, "the broker does not serve")):
+        kept.add(row)
+    with path.open("a") as file:
+        file.write('{"api": "Fet')
+    again = KeptRows(path)
+    assert again.rows == kept.rows
+    again.add(GOOD)
+    assert KeptRows(path).rows == kept.rows
+    assert again.has("Fetch", 2) and not again.has("Fetch", 4) and not again.has("Produce", 3)
+    assert over_limits(again.rows) == ["Fetch v2: the broker does not serve"]
+
+
+def test_a_version_without_findings_of_others_is_attacked_in_the_few_costly_ways() -> None:
+    (api,) = [each for each in served_apis() if each.name == "Metadata"]
+    few = list(variants(api, is_short=True))
+    assert _ways(api, api.min_version + 1, "all", []) == few
+    assert len(_ways(api, api.max_version, "all", [])) > len(few)
+    assert _ways(api, api.max_version, "newest", []) == few
 
 
 def test_short_rounds_of_a_neighbour_may_more_than_double() -> None:
