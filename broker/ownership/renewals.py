@@ -190,7 +190,7 @@ class Renewals:
         """A connection has closed: drop its requests without an answer."""
         self._may_wait.pop(connection, None)
         self._seen.pop(connection, None)
-        # Whoever waits finds the connection closed.
+        # Those that wait find the connection closed.
         for many in self._waiting_for_many.pop(connection, {}).values():
             many.change()
         for waiting in self._waiting.pop(connection, {}).values():

@@ -184,7 +184,7 @@ RARE: tuple[Mutation, ...] = (
     ),
     Mutation(
         "slices-as-long-as-turns",
-        "whoever sends ahead waits for a whole turn of each client that does the same",
+        "a client that sends ahead waits for a whole turn of each client that does the same",
         _take_whole_turns,
     ),
     Mutation(
