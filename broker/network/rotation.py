@@ -1,9 +1,9 @@
 """Turns of connections of which several requests wait: each gets a little time, one after the other.
 
-Most connections have one request at a time, which is handled as soon as it has been received. A client
-that sends many at once could keep the broker from everybody else. So all such requests together get `TURN_S` between two
-looks at the sockets, and a connection gets `SLICE_S` before it is the next one's turn: a client with one
-request waits for `TURN_S` and one request at most, however many clients have sent how many.
+Most connections have one request at a time, which is handled as soon as it has been received. A client that
+sends many at once could keep the broker from everybody else. So all such requests together get `TURN_S`
+between two looks at the sockets, and a connection gets `SLICE_S` before it is the next one's turn: a client
+with one request waits for `TURN_S` and one request at most, however many clients have sent how many.
 """
 
 from __future__ import annotations
