@@ -15,6 +15,7 @@ from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated
+from holdfast_log.protocol.acls import AclOperation
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -35,7 +36,7 @@ class AlterClientQuotasHandler(Handler[AlterClientQuotasRequest, AlterClientQuot
     def handle(
         self, context: RequestContext, request: AlterClientQuotasRequest
     ) -> Deferred[AlterClientQuotasResponse]:
-        self.rights.check(context, "alter quotas")
+        self.rights.check(context, "alter quotas", AclOperation.ALTER_CONFIGS)
         twice = repeated(map(_named, request.entries))
         altered = gatherResults(
             [

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from holdfast_log.broker.requests.audit import log_altered
-from holdfast_log.broker.requests.cluster_rights import ClusterRights
+from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.broker.settings.changes import SettingChanges
-from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -47,10 +46,9 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     def _replace(
         self, context: RequestContext, resource: AlterConfigsResource, validate_only: bool
     ) -> Deferred[AlterConfigsResourceResponse]:
-        if resource.resource_type == ResourceType.BROKER:
-            refused = self.rights.refusal(context, "alter settings of brokers")
-            if refused is not None:
-                return succeed(_response(resource, refused))
+        refused = alter_refusal(context, self.rights, resource.resource_type, resource.resource_name)
+        if refused is not None:
+            return succeed(_response(resource, refused))
         configs = {config.name: config.value for config in resource.configs}
         outcome = self.changes.replace(
             resource.resource_type, resource.resource_name, configs, validate_only=validate_only

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership import requests, rights
 from holdfast_log.broker.ownership.answers import Standings
 from holdfast_log.broker.ownership.readers import AttachReader
 from holdfast_log.broker.ownership.service import OwnershipService
@@ -22,7 +22,7 @@ from holdfast_log.protocol.messages.group_readers import (
     AttachReaderRequest,
     AttachReaderResponse,
 )
-from holdfast_log.protocol.messages.ownership import HeldResource, ResourceStanding
+from holdfast_log.protocol.messages.ownership import Access, HeldResource, ResourceStanding
 
 _TIMEOUT_MS = 10_000
 """Timeout in ms of an attachment, which waits only for earlier operations on the same partitions."""
@@ -41,6 +41,7 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
             for index in topic.partitions
         ]
         requests.check_resources(request.group, resources)
+        rights.check_member(context, request.group)
         requester = requests.requester_of(context, request.group, request.member_id)
         connection = requests.connection_of(context)
 
@@ -50,7 +51,8 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
             attach = AttachReader(requester, request.generation, [key for _, key in found])
             return self.ownership.submit(connection, attach, _TIMEOUT_MS)
 
-        standings = requests.for_each(self.ownership.decided, request.group, resources, submit)
+        judge = rights.may_own(context, Access.READ)
+        standings = requests.for_each(self.ownership.decided, request.group, resources, submit, judge)
         return standings.addCallback(
             lambda answers: AttachReaderResponse(error_code=0, partitions=[_row(each) for each in answers])
         )

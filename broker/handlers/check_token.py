@@ -14,7 +14,9 @@ from holdfast_log.broker.ownership import requests
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from holdfast_log.protocol.messages.ownership_tokens import (
     CheckTokenRequest,
     CheckTokenResponse,
@@ -29,6 +31,10 @@ class CheckTokenHandler(Handler[CheckTokenRequest, CheckTokenResponse]):
 
     def handle(self, context: RequestContext, request: CheckTokenRequest) -> Deferred[CheckTokenResponse]:
         requests.check_resources(request.group, [request])
+        if request.partition == NO_PARTITION:
+            context.check(AclOperation.DESCRIBE, AclResource.GROUP, request.group)
+        else:
+            context.check(AclOperation.DESCRIBE, AclResource.TOPIC, request.name)
         located = requests.located(self.ownership.decided, request.group, request)
         return located.addCallback(lambda key: self._answer(request, key))
 

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
@@ -27,6 +28,7 @@ class ConsumerHeartbeatHandler(Handler[ConsumerHeartbeatRequest, ConsumerHeartbe
     def handle(
         self, context: RequestContext, request: ConsumerHeartbeatRequest
     ) -> Deferred[ConsumerHeartbeatResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.consumer_group)
         return self.groups.ask(
             request.consumer_group,
             lambda shard, waiting, now_ms: shard.managed.heartbeat(

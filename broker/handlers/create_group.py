@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from holdfast_log.broker.groups.forwarding import Forwarding
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.group_membership import CreateGroupRequest, CreateGroupResponse
 
@@ -25,6 +26,9 @@ class CreateGroupHandler(Handler[CreateGroupRequest, CreateGroupResponse]):
     forwarding: Forwarding
 
     def handle(self, context: RequestContext, request: CreateGroupRequest) -> Deferred[CreateGroupResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.consumer_group)
+        for topic in request.topics:
+            context.check(AclOperation.READ, AclResource.TOPIC, topic)
         if request.forwarded:
             return self._create(request)
 

@@ -15,6 +15,7 @@ from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.mutations import MutationQuotas
 from holdfast_log.coordinator.controller.events import MorePartitions, TopicResult
 from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -41,7 +42,15 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
             for name, count in counts.items()
             if count > 1
         ]
-        wanted = [_more(topic) for topic in request.topics if counts[topic.name] == 1]
+        wanted = []
+        for topic in request.topics:
+            if counts[topic.name] > 1:
+                continue
+            denied = context.denial(AclOperation.ALTER, AclResource.TOPIC, topic.name)
+            if denied is None:
+                wanted.append(_more(topic))
+            else:
+                refused.append(TopicResult(topic.name, denied.code, denied.message))
         if self.controller.is_active and not request.validate_only:
             wanted = self._admitted(context, wanted, refused)
         if not wanted:

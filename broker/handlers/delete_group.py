@@ -20,7 +20,8 @@ class DeleteGroupHandler(Handler[DeleteGroupRequest, DeleteGroupResponse]):
     groups: GroupService
 
     def handle(self, context: RequestContext, request: DeleteGroupRequest) -> Deferred[DeleteGroupResponse]:
-        return delete_groups(self.groups, list(dict.fromkeys(request.consumer_group))).addCallback(_response)
+        names = list(dict.fromkeys(request.consumer_group))
+        return delete_groups(context, self.groups, names).addCallback(_response)
 
     def failed(
         self, context: RequestContext, request: DeleteGroupRequest, error: BrokerError

@@ -4,7 +4,7 @@ so (KIP-107). Offset -1 stands for the high watermark.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,11 +13,13 @@ from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 
@@ -40,11 +42,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
     settings: DeleteRecordsSettings
 
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
-        deletions = [
-            self.deletions.begin(topic.name, wanted.partition_index, wanted.offset)
-            for topic in request.topics
-            for wanted in topic.partitions
-        ]
+        deletions = [deletion for topic in request.topics for deletion in self._begin(context, topic)]
         missing: dict[Hashable, RecordDeletion] = {
             (deletion.topic, deletion.index): deletion
             for deletion in deletions
@@ -69,6 +67,14 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
         timeout_ms = min(request.timeout_ms, self.settings.timeout_ms_max)
         self.replicas.deleters.park(list(missing), timeout_ms, check, expire)
         return None
+
+    def _begin(self, context: RequestContext, topic: DeleteRecordsTopic) -> Iterator[RecordDeletion]:
+        denied = context.denial(AclOperation.DELETE, AclResource.TOPIC, topic.name)
+        for wanted in topic.partitions:
+            if denied is None:
+                yield self.deletions.begin(topic.name, wanted.partition_index, wanted.offset)
+            else:
+                yield RecordDeletion(topic.name, wanted.partition_index, wanted.offset, error=denied)
 
     def failed(
         self, context: RequestContext, request: DeleteRecordsRequest, error: BrokerError

@@ -23,6 +23,7 @@ from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.coordinator.controller.events import TopicResult
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.coordinator.controller.topic_rules import check_deletable
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -61,6 +62,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
             )
         refused = []
         names: dict[str, uuid.UUID] = {}
+        may_delete_all = context.may(AclOperation.DELETE, AclResource.CLUSTER, is_noted=False)
         for wanted in _states(context, request):
             name = wanted.name
             if name is None:
@@ -68,8 +70,16 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
             if name is None:
                 refused.append(_result(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, None))
                 continue
+            if not may_delete_all and not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
+                # The name of a topic named by its id is not told, nor whether one named by its name exists.
+                refused.append(
+                    _result(wanted.name, wanted.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+                )
+                continue
             topic_id = self.metadata.topic_id(name)
             try:
+                if not may_delete_all:
+                    context.check(AclOperation.DELETE, AclResource.TOPIC, name)
                 check_deletable(name)
                 self._charge(context, name)
                 names[name] = topic_id

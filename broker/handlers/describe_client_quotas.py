@@ -14,6 +14,7 @@ from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.quotas.store import FilterPart, Match, QuotaFilter, QuotaStore, check_filter
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_client_quotas import (
     ComponentData,
@@ -36,6 +37,7 @@ class DescribeClientQuotasHandler(Handler[DescribeClientQuotasRequest, DescribeC
     def handle(
         self, context: RequestContext, request: DescribeClientQuotasRequest
     ) -> Deferred[DescribeClientQuotasResponse]:
+        context.check(AclOperation.DESCRIBE_CONFIGS, AclResource.CLUSTER)
         parts = tuple(_part(component) for component in request.components)
         check_filter(parts)
         return ensureDeferred(self._answer(context, QuotaFilter(parts, request.strict)))

@@ -20,6 +20,7 @@ from holdfast_log.broker.settings.loggers import LoggerLevels
 from holdfast_log.broker.settings.view import EffectiveSetting, SettingsView
 from holdfast_log.clients.settings import Setting, SettingType
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.configs import ConfigSource, ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_configs import (
@@ -57,7 +58,11 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
         with self.answers.begin(context, DescribeConfigsResponse) as answer:
             rows = answer.rows(DescribeConfigsResult)
             for resource in _named_once(request.resources):
-                if await answer.afford(self._price(request, resource)):
+                denied = _denial(context, resource)
+                if denied is not None:
+                    is_affordable = await answer.afford(len(resource.resource_name) + len(denied.message))
+                    rows.add(_failed(resource, denied if is_affordable else answer.too_long))
+                elif await answer.afford(self._price(request, resource)):
                     rows.add(self._result(request, resource))
                 else:
                     rows.add(_failed(resource, answer.too_long))
@@ -108,6 +113,13 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
     ) -> DescribeConfigsResponse:
         results = [_failed(resource, error) for resource in _named_once(request.resources)]
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _denial(context: RequestContext, resource: DescribeConfigsResource) -> BrokerError | None:
+    """Why the client may not see the settings of a resource; None if it may."""
+    if resource.resource_type == ResourceType.TOPIC:
+        return context.denial(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, resource.resource_name)
+    return context.denial(AclOperation.DESCRIBE_CONFIGS, AclResource.CLUSTER)
 
 
 def _result(

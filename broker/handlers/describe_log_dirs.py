@@ -18,6 +18,7 @@ from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -41,6 +42,7 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
     def handle(
         self, context: RequestContext, request: DescribeLogDirsRequest
     ) -> Deferred[DescribeLogDirsResponse]:
+        context.check(AclOperation.DESCRIBE, AclResource.CLUSTER)
         wanted = None
         if request.topics is not None:
             wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

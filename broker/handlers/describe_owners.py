@@ -1,7 +1,8 @@
 """DescribeOwners (key 30024): the owners of the resources that this broker decides about.
 
 The first request for a group's names reads them from ZooKeeper. DescribeOwners reads the names of the groups
-that it lists, or of all groups that this broker coordinates.
+that it lists, or of all groups that this broker coordinates. A client sees the owners of the topics that it
+may describe, and of names in groups that it may describe.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
 from twisted.python.failure import Failure
 
-from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership import requests, rights
 from holdfast_log.broker.ownership.description import describe
 from holdfast_log.broker.ownership.resources import Resource
 from holdfast_log.broker.ownership.service import OwnershipService
@@ -42,9 +43,11 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
     def handle(
         self, context: RequestContext, request: DescribeOwnersRequest
     ) -> Deferred[DescribeOwnersResponse]:
-        return self._names_read(request).addCallback(lambda _: ensureDeferred(self._answer(context, request)))
+        return self._names_read(context, request).addCallback(
+            lambda _: ensureDeferred(self._answer(context, request))
+        )
 
-    def _names_read(self, request: DescribeOwnersRequest) -> Deferred[Any]:
+    def _names_read(self, context: RequestContext, request: DescribeOwnersRequest) -> Deferred[Any]:
         """Fires when the names of the request's groups have been read, or the reads have failed."""
         decided = self.ownership.decided
         if request.resources is not None and all(each.partition >= 0 for each in request.resources):
@@ -56,6 +59,8 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
             return decided.read_all_names().addErrback(_session_expired)
         lookups = []
         for group in dict.fromkeys(request.groups):
+            if not rights.may_see(context, group, "", NO_PARTITION):
+                continue
             try:
                 lookups.append(decided.read_names(group))
             except BrokerError:
@@ -73,6 +78,9 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
             rows = answer.rows(DescribedResource)
             for resource in self.ownership.resources():
                 if names is not None and _name(resource) not in names:
+                    continue
+                if not _is_visible(context, resource):
+                    await answer.turn(0)
                     continue
                 if not await answer.afford(_price(resource, request.include_history)):
                     raise answer.too_long
@@ -95,6 +103,11 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
 def _name(resource: Resource) -> tuple[str, int]:
     key = resource.key
     return (key.name, NO_PARTITION) if isinstance(key, NameKey) else (key.topic, key.index)
+
+
+def _is_visible(context: RequestContext, resource: Resource) -> bool:
+    group = resource.key.group if isinstance(resource.key, NameKey) else ""
+    return rights.may_see(context, group, *_name(resource))
 
 
 def _session_expired(failure: Failure) -> None:

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -47,8 +48,13 @@ class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProduce
             for name, wanted in indexes.items():
                 await answer.turn(len(name))
                 partitions = answer.rows(PartitionResponse)
+                denied = context.denial(AclOperation.READ, AclResource.TOPIC, name)
                 for index in wanted:
-                    partitions.add(await self._partition(answer, name, index))
+                    if denied is None:
+                        partitions.add(await self._partition(answer, name, index))
+                        continue
+                    is_affordable = await answer.afford(len(denied.message))
+                    partitions.add(_failed(index, denied if is_affordable else answer.too_long))
                 topics.add(TopicResponse(name=name, partitions=partitions.finish()))
             return DescribeProducersResponse(throttle_time_ms=0, topics=topics.finish())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -26,6 +27,7 @@ class DescribeUserScramCredentialsHandler(
     def handle(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest
     ) -> DescribeUserScramCredentialsResponse:
+        context.check(AclOperation.DESCRIBE, AclResource.CLUSTER)
         results = [
             DescribeUserScramCredentialsResult(
                 user=user.name,

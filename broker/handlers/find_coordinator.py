@@ -26,6 +26,7 @@ from holdfast_log.broker.requests.handler import (
     RequestContext,
     RowPaths,
 )
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -49,16 +50,21 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
 
     def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         if request.key_type == TRANSACTION:
+            for key in _keys(context, request):
+                context.check(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, key)
             context.note_refused("requests with a transactional id", NO_TRANSACTIONS)
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
         if request.key_type != GROUP:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is unknown: 0 is a group"
             )
-        self.topic.ensure()
         return _response(context, [self._find(context, key) for key in _keys(context, request)])
 
     def _find(self, context: RequestContext, group_id: str) -> FoundCoordinator:
+        denied = context.denial(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
+        if denied is not None:
+            return _failed(group_id, denied)
+        self.topic.ensure()
         try:
             node = self.metadata.brokers.get(self.topic.leader_of(group_id))
             endpoint = (

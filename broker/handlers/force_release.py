@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership import requests, rights
 from holdfast_log.broker.ownership.answers import Standings
 from holdfast_log.broker.ownership.operations import ForcedResource, ForceRelease
 from holdfast_log.broker.ownership.service import OwnershipService
@@ -49,7 +49,8 @@ class ForceReleaseHandler(Handler[ForceReleaseRequest, ForceReleaseResponse]):
             forced = [ForcedResource(key, each.generation) for each, key in found]
             return self.ownership.submit(None, ForceRelease(request.group, forced), request.timeout_ms)
 
-        standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit)
+        judge = rights.may_take(context)
+        standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit, judge)
         return standings.addCallback(
             lambda answers: ForceReleaseResponse(
                 error_code=ErrorCode.NONE, resources=[_released(each) for each in answers]

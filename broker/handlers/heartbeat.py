@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -24,6 +25,7 @@ class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
     groups: GroupService
 
     def handle(self, context: RequestContext, request: HeartbeatRequest) -> Deferred[HeartbeatResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.classic.heartbeat(

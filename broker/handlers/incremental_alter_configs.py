@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.requests.audit import log_altered
-from holdfast_log.broker.requests.cluster_rights import ClusterRights
+from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.broker.settings.alterations import Alteration
@@ -59,10 +59,9 @@ class IncrementalAlterConfigsHandler(
     def _alter(
         self, context: RequestContext, resource: IncrementalAlterConfigsResource, validate_only: bool
     ) -> Deferred[IncrementalAlterConfigsResourceResponse]:
-        if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-            refused = self.rights.refusal(context, "alter settings of brokers")
-            if refused is not None:
-                return succeed(_response(resource, refused))
+        refused = alter_refusal(context, self.rights, resource.resource_type, resource.resource_name)
+        if refused is not None:
+            return succeed(_response(resource, refused))
         try:
             alterations = [
                 Alteration(config.name, ConfigOperation(config.config_operation), config.value)

@@ -18,6 +18,7 @@ from holdfast_log.broker.requests.handler import NO_TRANSACTIONS, Handler, Reque
 from holdfast_log.coordinator.cluster.producer_ids import ProducerIds
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -33,8 +34,12 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
         if request.transactional_id is not None:
             if not request.transactional_id:
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
+            context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
             context.note_refused("requests with a transactional id", NO_TRANSACTIONS)
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
+        if not context.may_some(AclOperation.WRITE, AclResource.TOPIC):
+            # Whoever may write to some topic needs no right of its own (KIP-679).
+            context.check(AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER)
         return self.producer_ids.next().addCallbacks(_response, _no_way_to_zookeeper)
 
     def failed(

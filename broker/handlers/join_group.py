@@ -19,6 +19,7 @@ from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.classic_join import Join
 from holdfast_log.coordinator.groups.effects import JoinAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -38,6 +39,7 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
     groups: GroupService
 
     def handle(self, context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
         note_reason(request.group_id, request.member_id, "joins", request.reason)
         has_rebalance_timeout = context.version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
         rebalance_timeout_ms = (

@@ -15,6 +15,7 @@ from holdfast_log.broker.groups.reasons import note_reason
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.effects import LeaveAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
@@ -27,6 +28,7 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
     groups: GroupService
 
     def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
         if context.version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
             members = [(member.member_id, member.group_instance_id) for member in request.members]
             for member in request.members:

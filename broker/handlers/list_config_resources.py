@@ -14,6 +14,7 @@ from holdfast_log.broker.cluster.first_update import FirstUpdate
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.list_config_resources import (
@@ -36,6 +37,7 @@ class ListConfigResourcesHandler(Handler[ListConfigResourcesRequest, ListConfigR
     def handle(
         self, context: RequestContext, request: ListConfigResourcesRequest
     ) -> ListConfigResourcesResponse | Deferred[ListConfigResourcesResponse]:
+        context.check(AclOperation.DESCRIBE_CONFIGS, AclResource.CLUSTER)
         if context.version == 0:
             types = [ResourceType.CLIENT_METRICS]
         else:

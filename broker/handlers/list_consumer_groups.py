@@ -2,7 +2,8 @@
 assigns, each with its members and with the broker that is its controller.
 
 Any broker accepts the request and asks the coordinators of the groups that it names, or all brokers. Missing
-groups are left out. If a broker fails, the response has its error and the groups of the other brokers.
+groups are left out, and so are those that the client may not describe. If a broker fails, the response has
+its error and the groups of the other brokers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from holdfast_log.broker.groups.forwarding import Forwarding
 from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
 from holdfast_log.coordinator.groups.effects import ManagedListAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.group_membership import (
     ControllerBroker,
@@ -37,6 +39,9 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
     identity: BrokerIdentity
 
     def handle(self, context: RequestContext, request: ListConsumerGroupsRequest) -> Deferred[_Response]:
+        return self._listed(context, request).addCallback(_visible, context)
+
+    def _listed(self, context: RequestContext, request: ListConsumerGroupsRequest) -> Deferred[_Response]:
         if request.forwarded:
             return self._mine(request.consumer_groups)
         listener = context.listener or self.identity.inter_broker_listener
@@ -104,6 +109,18 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
         self, context: RequestContext, request: ListConsumerGroupsRequest, error: BrokerError
     ) -> _Response:
         return ListConsumerGroupsResponse(groups_info=[], error_code=error.code)
+
+
+def _visible(response: _Response, context: RequestContext) -> _Response:
+    """Without the groups that the client may not describe."""
+    if not context.may(AclOperation.DESCRIBE, AclResource.CLUSTER, is_noted=False):
+        describe, kind = AclOperation.DESCRIBE, AclResource.GROUP
+        response.groups_info = [
+            group
+            for group in response.groups_info
+            if context.may(describe, kind, group.group_name, is_noted=False)
+        ]
+    return response
 
 
 def _merged(responses: list[_Response]) -> _Response:

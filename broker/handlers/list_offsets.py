@@ -24,6 +24,7 @@ from holdfast_log.broker.requests.handler import (
     RowPaths,
     check_replica,
 )
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -66,11 +67,14 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         number = 0
         for topic in request.topics:
             rows = []
+            denied = context.denial(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
             for wanted in topic.partitions:
                 number += 1
                 if number % _AT_ONCE_MAX == 0:
                     await self._searches.run(context.connection, _search_nothing)
-                if named[topic.name, wanted.partition_index] > 1:
+                if denied is not None:
+                    rows.append(_failed(wanted, denied.code))
+                elif named[topic.name, wanted.partition_index] > 1:
                     rows.append(_failed(wanted, ErrorCode.INVALID_REQUEST))
                 else:
                     rows.append(await self._partition(context, request.replica_id, topic.name, wanted))

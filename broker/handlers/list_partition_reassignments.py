@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -32,6 +33,7 @@ class ListPartitionReassignmentsHandler(
     def handle(
         self, context: RequestContext, request: ListPartitionReassignmentsRequest
     ) -> Deferred[ListPartitionReassignmentsResponse]:
+        context.check(AclOperation.DESCRIBE, AclResource.CLUSTER)
         wanted = None
         if request.topics is not None:
             wanted = [

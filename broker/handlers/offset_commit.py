@@ -5,12 +5,12 @@ Versions: 2 to 4 say how long to keep the offsets, in place of `offsets.retentio
 leader epoch of the last record read is kept with an offset (KIP-320), from 7 on members may be static.
 
 Each partition succeeds or fails on its own: one that does not exist is refused here, and so is one that the
-committing consumer says to own and has lost.
+committing consumer says to own and has lost. A client needs the right to read the group, and each topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
@@ -22,6 +22,7 @@ from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.coordinator.groups.shard import OffsetToCommit
 from holdfast_log.coordinator.ownership.records import PartitionKey
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -42,11 +43,18 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
     committers: CommitterCheck
 
     def handle(self, context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
+        refused = {
+            TopicPartition(topic.name, wanted.partition_index): ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for topic in request.topics
+            if not context.may(AclOperation.READ, AclResource.TOPIC, topic.name)
+            for wanted in topic.partitions
+        }
         tokens = self._tokens(request)
         if request.owner_group is None or not tokens:
-            return self._commit(request, frozenset())
+            return self._commit(request, refused)
         lost = self.committers.lost(request.group_id, request.owner_group, tokens)
-        return lost.addCallback(lambda keys: self._commit(request, _places(keys)))
+        return lost.addCallback(lambda keys: self._commit(request, {**_fenced(keys), **refused}))
 
     def _tokens(self, request: OffsetCommitRequest) -> dict[PartitionKey, int]:
         """The tokens of the partitions that the committing consumer owns."""
@@ -61,9 +69,10 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         }
 
     def _commit(
-        self, request: OffsetCommitRequest, lost: Collection[TopicPartition]
+        self, request: OffsetCommitRequest, refused: Mapping[TopicPartition, ErrorCode]
     ) -> Deferred[OffsetCommitResponse]:
-        """Store the offsets of all partitions that the consumer has not `lost` to another owner."""
+        """Store the offsets of all partitions but those `refused`, which the consumer has lost to another
+        owner or may not read."""
         offsets = [
             OffsetToCommit(
                 TopicPartition(topic.name, wanted.partition_index),
@@ -74,15 +83,14 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
             for topic in request.topics
             for wanted in topic.partitions
             if self.metadata.partition(topic.name, wanted.partition_index) is not None
-            and TopicPartition(topic.name, wanted.partition_index) not in lost
+            and TopicPartition(topic.name, wanted.partition_index) not in refused
         ]
-        refused = [(partition, ErrorCode.OWNERSHIP_FENCED) for partition in lost]
         if request.topics and not offsets:
-            return succeed(_response(request, refused))
+            return succeed(_response(request, refused.items()))
         retention_ms = None if request.retention_time_ms < 0 else request.retention_time_ms
 
         def answered(answer: PartitionErrorsAnswer) -> OffsetCommitResponse:
-            return _response(request, [*answer.partitions, *refused])
+            return _response(request, [*answer.partitions, *refused.items()])
 
         return self.groups.ask(
             request.group_id,
@@ -104,8 +112,8 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         return _response(request, (), error.code)
 
 
-def _places(keys: Iterable[PartitionKey]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(key.topic, key.index) for key in keys)
+def _fenced(keys: Iterable[PartitionKey]) -> dict[TopicPartition, ErrorCode]:
+    return {TopicPartition(key.topic, key.index): ErrorCode.OWNERSHIP_FENCED for key in keys}
 
 
 def _response(

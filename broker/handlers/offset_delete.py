@@ -6,14 +6,16 @@ reads.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -33,16 +35,25 @@ class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
     metadata: MetadataCache
 
     def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
+        context.check(AclOperation.DELETE, AclResource.GROUP, request.group_id)
+        denied = {
+            topic.name
+            for topic in request.topics
+            if not context.may(AclOperation.READ, AclResource.TOPIC, topic.name)
+        }
         partitions = [
             TopicPartition(topic.name, wanted.partition_index)
             for topic in request.topics
+            if topic.name not in denied
             for wanted in topic.partitions
             if self.metadata.partition(topic.name, wanted.partition_index) is not None
         ]
+        if denied and not partitions:
+            return succeed(_response(request, PartitionErrorsAnswer(ErrorCode.NONE), denied))
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, _: shard.delete_offsets(waiting, request.group_id, partitions),
-        ).addCallback(lambda answer: _response(request, answer))
+        ).addCallback(lambda answer: _response(request, answer, denied))
 
     def failed(
         self, context: RequestContext, request: OffsetDeleteRequest, error: BrokerError
@@ -50,11 +61,18 @@ class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
         return _response(request, PartitionErrorsAnswer(error.code))
 
 
-def _response(request: OffsetDeleteRequest, answer: PartitionErrorsAnswer) -> OffsetDeleteResponse:
+def _response(
+    request: OffsetDeleteRequest, answer: PartitionErrorsAnswer, denied: Collection[str] = ()
+) -> OffsetDeleteResponse:
+    """`denied` are topics that the client may not read."""
     if answer.error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=answer.error, throttle_time_ms=0, topics=[])
     errors = dict(answer.partitions)
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def missing(topic: str) -> ErrorCode:
+        is_denied = topic in denied
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     return OffsetDeleteResponse(
         error_code=ErrorCode.NONE,
         throttle_time_ms=0,
@@ -64,7 +82,9 @@ def _response(request: OffsetDeleteRequest, answer: PartitionErrorsAnswer) -> Of
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=wanted.partition_index,
-                        error_code=errors.get(TopicPartition(topic.name, wanted.partition_index), unknown),
+                        error_code=errors.get(
+                            TopicPartition(topic.name, wanted.partition_index), missing(topic.name)
+                        ),
                     )
                     for wanted in topic.partitions
                 ],

@@ -7,16 +7,19 @@ no effect, since there are no transactions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import NamedTuple
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths, refusal
-from holdfast_log.coordinator.groups.effects import FetchedOffset, OffsetsAnswer
+from holdfast_log.coordinator.groups.effects import OffsetsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -48,29 +51,40 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
 
     def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
         if context.version < _FIRST_VERSION_WITH_GROUPS:
-            return self._ask(request.group_id, request.topics).addCallback(_of_one)
+            return self._ask(context, request.group_id, request.topics).addCallback(_of_one)
         if len({group.group_id for group in request.groups}) != len(request.groups):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")
         asked = [
-            self._ask(group.group_id, group.topics).addErrback(_failed_group, group.group_id)
+            self._ask(context, group.group_id, group.topics).addErrback(_failed_group, group.group_id)
             for group in request.groups
         ]
         return gatherResults(asked).addCallback(_of_several)
 
     def _ask(
-        self, group_id: str, topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
-    ) -> Deferred[OffsetsAnswer]:
-        partitions = None
+        self,
+        context: RequestContext,
+        group_id: str,
+        topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    ) -> Deferred[_Offsets]:
+        denied = context.denial(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
+        if denied is not None:
+            return fail(denied)
+        partitions, refused = None, []
+        may_describe = cache(partial(_may_describe, context, is_noted=topics is not None))
         if topics is not None:
+            refused = [topic for topic in topics if not may_describe(topic.name)]
             # Each partition once: the metadata of an offset may be a thousand times as long as a partition's
             # number.
             partitions = dict.fromkeys(
-                TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes
+                TopicPartition(topic.name, index)
+                for topic in topics
+                if may_describe(topic.name)
+                for index in topic.partition_indexes
             )
         self.committers.positions_read(group_id)
         return self.groups.ask(
             group_id, lambda shard, waiting, _: shard.fetch_offsets(waiting, group_id, partitions)
-        )
+        ).addCallback(lambda answer: _visible(answer, may_describe, refused))
 
     def failed(
         self, context: RequestContext, request: OffsetFetchRequest, error: BrokerError
@@ -102,7 +116,49 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
         )
 
 
-def _of_one(answer: OffsetsAnswer) -> OffsetFetchResponse:
+class _Offset(NamedTuple):
+    """A row of a partition."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    error: ErrorCode
+
+
+class _Offsets(NamedTuple):
+    """What a client gets to see of a group's offsets, by topic."""
+
+    group_id: str
+    error: ErrorCode
+    topics: dict[str, list[_Offset]]
+
+
+def _may_describe(context: RequestContext, topic: str, *, is_noted: bool) -> bool:
+    return context.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic, is_noted=is_noted)
+
+
+def _visible(
+    answer: OffsetsAnswer,
+    may_describe: Callable[[str], bool],
+    refused: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics],
+) -> _Offsets:
+    """The offsets of topics that the client may describe, and the errors of those that it has named and
+    that are refused."""
+    topics: dict[str, list[_Offset]] = {}
+    for found in answer.offsets:
+        (topic, index) = found.partition
+        if may_describe(topic):
+            row = _Offset(index, found.offset, found.leader_epoch, found.metadata, ErrorCode.NONE)
+            topics.setdefault(topic, []).append(row)
+    for denied in refused:
+        rows = topics.setdefault(denied.name, [])
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        rows += [_Offset(index, -1, -1, "", error) for index in dict.fromkeys(denied.partition_indexes)]
+    return _Offsets(answer.group_id, answer.error, topics)
+
+
+def _of_one(answer: _Offsets) -> OffsetFetchResponse:
     return OffsetFetchResponse(
         throttle_time_ms=0,
         error_code=answer.error,
@@ -111,21 +167,21 @@ def _of_one(answer: OffsetsAnswer) -> OffsetFetchResponse:
                 name=name,
                 partitions=[
                     OffsetFetchResponsePartition(
-                        partition_index=found.partition.partition,
+                        partition_index=found.partition,
                         committed_offset=found.offset,
                         committed_leader_epoch=found.leader_epoch,
                         metadata=found.metadata,
-                        error_code=ErrorCode.NONE,
+                        error_code=found.error,
                     )
                     for found in offsets
                 ],
             )
-            for name, offsets in _by_topic(answer).items()
+            for name, offsets in answer.topics.items()
         ],
     )
 
 
-def _of_several(answers: list[OffsetsAnswer]) -> OffsetFetchResponse:
+def _of_several(answers: list[_Offsets]) -> OffsetFetchResponse:
     return OffsetFetchResponse(
         throttle_time_ms=0,
         groups=[
@@ -137,16 +193,16 @@ def _of_several(answers: list[OffsetsAnswer]) -> OffsetFetchResponse:
                         name=name,
                         partitions=[
                             OffsetFetchResponsePartitions(
-                                partition_index=found.partition.partition,
+                                partition_index=found.partition,
                                 committed_offset=found.offset,
                                 committed_leader_epoch=found.leader_epoch,
                                 metadata=found.metadata,
-                                error_code=ErrorCode.NONE,
+                                error_code=found.error,
                             )
                             for found in offsets
                         ],
                     )
-                    for name, offsets in _by_topic(answer).items()
+                    for name, offsets in answer.topics.items()
                 ],
             )
             for answer in answers
@@ -154,12 +210,5 @@ def _of_several(answers: list[OffsetsAnswer]) -> OffsetFetchResponse:
     )
 
 
-def _by_topic(answer: OffsetsAnswer) -> dict[str, list[FetchedOffset]]:
-    topics: dict[str, list[FetchedOffset]] = {}
-    for found in answer.offsets:
-        topics.setdefault(found.partition.topic, []).append(found)
-    return topics
-
-
-def _failed_group(failure: Failure, group_id: str) -> OffsetsAnswer:
-    return OffsetsAnswer(group_id, (), refusal(failure).code)
+def _failed_group(failure: Failure, group_id: str) -> _Offsets:
+    return _Offsets(group_id, refusal(failure).code, {})

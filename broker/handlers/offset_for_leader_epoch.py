@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, check_replica
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -41,9 +42,13 @@ class OffsetForLeaderEpochHandler(Handler[OffsetForLeaderEpochRequest, OffsetFor
             topics = answer.rows(OffsetForLeaderTopicResult)
             for topic in request.topics:
                 rows = answer.rows(EpochEndOffset)
+                denied = context.denial(AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic)
                 for wanted in topic.partitions:
                     await answer.turn(0)
-                    rows.add(self._partition(topic.topic, wanted))
+                    if denied is None:
+                        rows.add(self._partition(topic.topic, wanted))
+                    else:
+                        rows.add(EpochEndOffset(error_code=denied.code, partition=wanted.partition))
                 topics.add(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows.finish()))
             return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics.finish())
 

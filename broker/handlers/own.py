@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership import requests, rights
 from holdfast_log.broker.ownership.answers import Standings
 from holdfast_log.broker.ownership.claims import Claim, WantedResource, wait_until_ms
 from holdfast_log.broker.ownership.rules import check_generation
@@ -44,6 +44,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
             check_generation(claim.generation)
         _check_wait(request)
         _check_access(request)
+        rights.check_member(context, request.group)
         requester = requests.requester_of(
             context,
             request.group,
@@ -62,7 +63,10 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
             claim = Claim(requester, wanted, until_ms, request.waited_ms)
             return self.ownership.submit(connection, claim, request.timeout_ms)
 
-        standings = requests.for_all_or_none(self.ownership.decided, request.group, request.resources, submit)
+        judge = rights.may_own(context, request.access)
+        standings = requests.for_all_or_none(
+            self.ownership.decided, request.group, request.resources, submit, judge
+        )
         return standings.addCallback(
             lambda answers: OwnResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )

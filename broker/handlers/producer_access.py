@@ -19,6 +19,7 @@ from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.ownership.settings import SessionTimeouts
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.ownership.records import PartitionKey
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access
 from holdfast_log.protocol.messages.producer_access import (
@@ -39,6 +40,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
     ) -> Deferred[ProducerAccessResponse]:
         self.session_timeouts.check(request.session_timeout_ms)
         mode = _mode(request)
+        context.check(AclOperation.WRITE, AclResource.TOPIC, request.topic)
         key = self.ownership.decided.locate(PRODUCERS_GROUP, request.topic, request.partition)
         assert isinstance(key, PartitionKey)
         self._check_policy(key, mode)

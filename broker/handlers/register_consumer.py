@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.effects import RegisterAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.group_membership import (
     PartitionToOwn,
@@ -29,6 +30,7 @@ class RegisterConsumerHandler(Handler[RegisterConsumerRequest, RegisterConsumerR
     def handle(
         self, context: RequestContext, request: RegisterConsumerRequest
     ) -> Deferred[RegisterConsumerResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.consumer_group)
         return self.groups.ask(
             request.consumer_group,
             lambda shard, waiting, now_ms: shard.managed.register_consumer(

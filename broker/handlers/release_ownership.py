@@ -8,7 +8,7 @@ from itertools import chain
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
 
-from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership import requests, rights
 from holdfast_log.broker.ownership.answers import Standings
 from holdfast_log.broker.ownership.limits import CONNECTION_RESOURCES_MAX
 from holdfast_log.broker.ownership.operations import ReleaseHeld
@@ -32,6 +32,7 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
 
     def handle(self, context: RequestContext, request: ReleaseRequest) -> Deferred[ReleaseResponse]:
         requests.check_resources(request.group, request.resources)
+        rights.check_member(context, request.group)
         requester = requests.requester_of(context, request.group, request.owner_id, secret=request.secret)
 
         def submit(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
@@ -45,7 +46,8 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
                 lambda answers: list(chain.from_iterable(answers)), _first_error
             )
 
-        standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit)
+        judge = rights.may_keep(context, request.group)
+        standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit, judge)
         return standings.addCallback(
             lambda answers: ReleaseResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )

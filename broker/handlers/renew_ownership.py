@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.network.connection import ServerConnection
-from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership import requests, rights
 from holdfast_log.broker.ownership.answers import Standings
 from holdfast_log.broker.ownership.limits import CONNECTION_RESOURCES_MAX
 from holdfast_log.broker.ownership.renewals import AT_ONCE, AnswerAtOnce, ManyStandings
@@ -41,10 +41,12 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
 
     def handle(self, context: RequestContext, request: RenewRequest) -> Deferred[RenewResponse]:
         requests.check_resources(request.group, request.resources)
+        rights.check_member(context, request.group)
         requester = requests.requester_of(context, request.group, request.owner_id, secret=request.secret)
         connection = requests.connection_of(context)
         if len(request.resources) > AT_ONCE:
             return ensureDeferred(self._renew_many(context, connection, requester, request))
+        judge = rights.may_keep(context, request.group)
 
         def renew(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
             named = [NamedGrant(key, each.incarnation) for each, key in found]
@@ -52,7 +54,7 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
             max_wait_ms = request.max_wait_ms if len(found) == len(request.resources) else 0
             return self.ownership.renew(connection, requester, named, max_wait_ms)
 
-        standings = requests.for_each(self.ownership.decided, request.group, request.resources, renew)
+        standings = requests.for_each(self.ownership.decided, request.group, request.resources, renew, judge)
         return standings.addCallback(
             lambda answers: RenewResponse(group=request.group, error_code=ErrorCode.NONE, resources=answers)
         )
@@ -65,9 +67,10 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
         request: RenewRequest,
     ) -> RenewResponse:
         await requests.read_names(self.ownership.decided, request.group, request.resources)
+        judge = rights.may_keep(context, request.group)
 
         def standings(start: int, end: int) -> Standings:
-            looked_at = [self._standing(requester, each) for each in request.resources[start:end]]
+            looked_at = [self._standing(requester, each, judge) for each in request.resources[start:end]]
             if any(named is None for named, _ in looked_at):
                 raise AnswerAtOnce
             return [standing for _, standing in looked_at]
@@ -80,7 +83,7 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
             for resource in request.resources:
                 if not await answer.afford(_ROW_BYTES):
                     raise answer.too_long
-                named, standing = self._standing(requester, resource)
+                named, standing = self._standing(requester, resource, judge)
                 if named is not None:
                     self.ownership.answered(requester, named)
                 answered.add((standing,))
@@ -89,9 +92,13 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
             return RenewResponse(group=request.group, error_code=ErrorCode.NONE, resources=rows.finish())
 
     def _standing(
-        self, requester: Requester, resource: HeldResource
+        self, requester: Requester, resource: HeldResource, judge: requests.Judge
     ) -> tuple[NamedGrant | None, ResourceStanding]:
-        """The owner's standing with one of many resources; None if this broker does not decide about it."""
+        """The owner's standing with one of many resources; None if `judge` does not allow it,
+        or this broker does not decide about it."""
+        denied = judge(resource)
+        if denied is not None:
+            return None, requests.unlocated(resource, denied)
         try:
             key = self.ownership.decided.locate(requester.group, resource.name, resource.partition)
         except BrokerError as error:

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.effects import RewindAnswer, RewoundPartition
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.group_membership import (
     ActualOffset,
@@ -30,6 +31,9 @@ class RewindConsumerHandler(Handler[RewindConsumerRequest, RewindConsumerRespons
     def handle(
         self, context: RequestContext, request: RewindConsumerRequest
     ) -> Deferred[RewindConsumerResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.consumer_group)
+        for topic in dict.fromkeys(new.topic for new in request.new_offsets):
+            context.check(AclOperation.READ, AclResource.TOPIC, topic)
         new_offsets = [(TopicPartition(new.topic, new.partition), new.offset) for new in request.new_offsets]
         return self.groups.ask(
             request.consumer_group,

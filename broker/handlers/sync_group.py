@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.effects import SyncAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -29,6 +30,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
     groups: GroupService
 
     def handle(self, context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+        context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.classic.sync(

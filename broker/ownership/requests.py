@@ -3,8 +3,8 @@ about."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -33,6 +33,9 @@ class NamedResource(Protocol):
 
 
 N = TypeVar("N", bound=NamedResource)
+
+Judge: TypeAlias = "Callable[[NamedResource], BrokerError | None]"
+"""Why the client of a request may not do what it asks to a resource; None if it may."""
 
 
 def connection_of(context: RequestContext) -> ServerConnection:
@@ -147,18 +150,28 @@ def read_names(decided: DecidedResources, group: str, resources: Iterable[NamedR
 
 
 def _locate(
-    decided: DecidedResources, group: str, resources: Sequence[N]
+    decided: DecidedResources, group: str, resources: Sequence[N], denied: Mapping[int, ResourceStanding]
 ) -> tuple[list[tuple[N, ResourceKey]], dict[int, ResourceStanding]]:
-    """The resources that this broker decides about; and the standings of the others, by place in the
-    request."""
+    """The resources that this broker decides about and that are not `denied`; and the standings of the
+    others, by place in the request."""
     found: list[tuple[N, ResourceKey]] = []
-    elsewhere: dict[int, ResourceStanding] = {}
+    elsewhere = dict(denied)
     for number, resource in enumerate(resources):
+        if number in denied:
+            continue
         try:
             found.append((resource, decided.locate(group, resource.name, resource.partition)))
         except BrokerError as error:
             elsewhere[number] = unlocated(resource, error)
     return found, elsewhere
+
+
+def _denied(resources: Sequence[N], judge: Judge | None) -> dict[int, ResourceStanding]:
+    """The standings of resources that `judge` does not allow, by place in the request."""
+    if judge is None:
+        return {}
+    denied = ((number, resource, judge(resource)) for number, resource in enumerate(resources))
+    return {number: unlocated(resource, error) for number, resource, error in denied if error is not None}
 
 
 def unlocated(resource: NamedResource, error: BrokerError) -> ResourceStanding:
@@ -171,8 +184,8 @@ def unlocated(resource: NamedResource, error: BrokerError) -> ResourceStanding:
     )
 
 
-def _merged(elsewhere: dict[int, ResourceStanding], located: Iterable[ResourceStanding]) -> Standings:
-    """The standings in the order of the request."""
+def merged(elsewhere: dict[int, ResourceStanding], located: Iterable[ResourceStanding]) -> Standings:
+    """The standings in the order of the request: those `elsewhere` have their places in it."""
     answers = list(located)
     for number in sorted(elsewhere):
         answers.insert(number, elsewhere[number])
@@ -191,16 +204,21 @@ def for_each(
     group: str,
     resources: Sequence[N],
     submit: Callable[[list[tuple[N, ResourceKey]]], Deferred[Standings]],
+    judge: Judge | None = None,
 ) -> Deferred[Standings]:
-    """Call `submit` with those resources that this broker decides about. Each succeeds or fails
-    separately."""
+    """Call `submit` with those resources that this broker decides about and that `judge` allows. Each
+    succeeds or fails separately."""
+
+    denied = _denied(resources, judge)
 
     def located(_: None) -> Deferred[Standings] | Standings:
-        found, elsewhere = _locate(decided, group, resources)
+        found, elsewhere = _locate(decided, group, resources, denied)
         if not found:
-            return _merged(elsewhere, ())
-        return submit(found).addCallback(lambda answers: _merged(elsewhere, answers))
+            return merged(elsewhere, ())
+        return submit(found).addCallback(lambda answers: merged(elsewhere, answers))
 
+    if len(denied) == len(resources):
+        return succeed(merged(denied, ()))
     return read_names(decided, group, resources).addCallback(located)
 
 
@@ -209,14 +227,18 @@ def for_all_or_none(
     group: str,
     resources: Sequence[N],
     submit: Callable[[list[tuple[N, ResourceKey]]], Deferred[Standings]],
+    judge: Judge | None = None,
 ) -> Deferred[Standings]:
-    """Call `submit` with all resources, if this broker decides about all of them; otherwise submit none."""
+    """Call `submit` with all resources, if this broker decides about all of them and `judge` allows all;
+    otherwise submit none."""
+
+    denied = _denied(resources, judge)
 
     def located(_: None) -> Deferred[Standings] | Standings:
-        found, elsewhere = _locate(decided, group, resources)
+        found, elsewhere = _locate(decided, group, resources, denied)
         if not elsewhere:
             return submit(found)
-        return _merged(
+        return merged(
             elsewhere, [standings.outcome(key, ErrorCode.OPERATION_NOT_ATTEMPTED) for _, key in found]
         )
 

@@ -56,7 +56,7 @@ from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from holdfast_log.protocol.messages.ownership import LossReason, ResourceStanding
+from holdfast_log.protocol.messages.ownership import Access, LossReason, ResourceStanding
 
 T = TypeVar("T")
 
@@ -331,6 +331,12 @@ class OwnershipService:
     def resources(self) -> list[Resource]:
         """All resources that this broker decides about and knows anything of."""
         return [each for each in self.table.resources() if self.decided.refusal(each.key) is None]
+
+    def access(self, group: str, key: ResourceKey) -> Access:
+        """What the resource's owner in the group may do to it; NONE without an owner."""
+        resource = self.table.resource(key)
+        grant = None if resource is None else resource.peek(group).grant
+        return Access.NONE if grant is None else grant.owner.access
 
     def totals(self) -> Counts:
         """The counts over all resources since the broker started."""

@@ -8,7 +8,7 @@ answers together that are being made or that no client has read yet.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar, cast
 
@@ -83,9 +83,15 @@ class LongAnswers:
         return LongAnswer(self, context, response)
 
     async def listed(
-        self, context: RequestContext, response: type[Response], rows: Iterable[R], row_bytes: int = ROW_BYTES
+        self,
+        context: RequestContext,
+        response: type[Response],
+        rows: Iterable[R],
+        row_bytes: int = ROW_BYTES,
+        is_shown: Callable[[R], bool] | None = None,
     ) -> list[R]:
-        """The value of the only array in a response: `rows`, which are made in turns as they are taken.
+        """The value of the only array in a response: `rows`, which are made in turns as they are taken; of
+        all rows those that `is_shown` allows.
 
         Raises BrokerError POLICY_VIOLATION if there are too many, and AnswerAbandoned once the client has
         gone."""
@@ -93,6 +99,9 @@ class LongAnswers:
             listed: AnswerRows[R] = AnswerRows(answer)
             answer.add(listed)
             for row in rows:
+                if is_shown is not None and not is_shown(row):
+                    await answer.turn(0)
+                    continue
                 if not await answer.afford(row_bytes):
                     raise answer.too_long
                 listed.add(row)

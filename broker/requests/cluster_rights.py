@@ -14,6 +14,7 @@ from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.requests.handler import RequestContext
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.protocol.acls import AclOperation, AclResource
+from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
@@ -46,3 +47,13 @@ class ClusterRights:
         refused = self.refusal(context, what, operation)
         if refused is not None:
             raise refused
+
+
+def alter_refusal(
+    context: RequestContext, rights: ClusterRights, resource_type: int, name: str
+) -> BrokerError | None:
+    """Why the client may not alter the settings of a resource of one of the kinds of `ResourceType`; None if
+    it may. Those of brokers and of their loggers are the cluster's."""
+    if resource_type == ResourceType.TOPIC:
+        return context.denial(AclOperation.ALTER_CONFIGS, AclResource.TOPIC, name)
+    return rights.refusal(context, "alter settings of brokers", AclOperation.ALTER_CONFIGS)
