@@ -294,3 +294,26 @@ def test_without_an_authorizer_nobody_is_judged(tmp_path: Path) -> None:
     context = RequestContext(0, "", None)
     assert context.may(AclOperation.ALTER, AclResource.CLUSTER)
     assert World(tmp_path).dispatcher.rights is None
+
+
+def rows_of_rules() -> list[str]:
+    """The rules as the table of docs/security.md has them."""
+    rows = []
+    for name, rules in RULES.items():
+        if rules is BROKERS:
+            continue
+        if not rules:
+            rows.append(f"| {name} | none | |")
+        for rule in rules:
+            right = f"{rule.operation.name} {rule.resource.name}"
+            if rule.instead is not None:
+                right += f", or {rule.instead[0].name} {rule.instead[1].name}"
+            when = f", {rule.when}" if rule.when else ""
+            rows.append(f"| {name} | {right}{when} | {rule.denial.value} |")
+    return rows
+
+
+def test_the_page_for_administrators_has_the_rules() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| API")]
+    assert [row for row in rows_of_rules() if row not in table] == []
