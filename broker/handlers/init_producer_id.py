@@ -38,7 +38,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
             context.note_refused("requests with a transactional id", NO_TRANSACTIONS)
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
         if not context.may_some(AclOperation.WRITE, AclResource.TOPIC):
-            # Whoever may write to some topic needs no right of its own (KIP-679).
+            # A client that may write to some topic needs no further right (KIP-679).
             context.check(AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER)
         return self.producer_ids.next().addCallbacks(_response, _no_way_to_zookeeper)
 

@@ -1,6 +1,6 @@
 """What clients need the right to, to own resources, to see their owners and to take resources from them.
 
-A group's resources are its members': whoever claims, keeps or releases one needs READ of the group. A
+A group's resources are its members': to claim, keep or release one a client needs READ of the group. A
 partition needs WRITE or READ of its topic besides, as its owner writes or reads it. Partitions of exclusive
 producers belong to no group.
 """
