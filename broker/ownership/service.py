@@ -328,14 +328,19 @@ class OwnershipService:
         """Conditional appends whose condition did not hold."""
         return self._replicas.conditions.mismatches
 
+    def connection(self, connection_id: int | None) -> ServerConnection | None:
+        """The open connection of an owner or of one who waits; None if it has closed."""
+        return None if connection_id is None else self._connections.get(connection_id)
+
     def resources(self) -> list[Resource]:
         """All resources that this broker decides about and knows anything of."""
         return [each for each in self.table.resources() if self.decided.refusal(each.key) is None]
 
     def access(self, group: str, key: ResourceKey) -> Access:
-        """What the resource's owner in the group may do to it; NONE without an owner."""
+        """What the resource's owner in the group may do to it, or may do once it has resumed; NONE if it was
+        never owned."""
         resource = self.table.resource(key)
-        grant = None if resource is None else resource.peek(group).grant
+        grant = None if resource is None else resource.peek(group).last
         return Access.NONE if grant is None else grant.owner.access
 
     def totals(self) -> Counts:

@@ -308,6 +308,8 @@ class Broker:
             node.cluster.candidacy.stand_down()
             node.groups.service.stop()
             node.ownership.service.stop()
+            if node.ownership.revocation is not None:
+                node.ownership.revocation.stop()
             node.cluster.listeners.stop("the broker is stopping")
             node.replication.isr_proposals.stop()
             node.replication.replicas.stop()

@@ -320,12 +320,15 @@ class FetchSessions:
         ):
             self._remove(session)
 
+    def of_consumers(self) -> list[FetchSession]:
+        """The sessions of readers that are no followers."""
+        return [each for each in self._sessions.values() if not each.reader.is_follower]
+
     def close_all_of(self, connection_id: int) -> None:
         """Close the sessions that were last used through a connection, which has closed."""
-        for session in [
-            each for each in self._sessions.values() if each.reader.connection_id == connection_id
-        ]:
-            self._remove(session)
+        for session in list(self._sessions.values()):
+            if session.reader.connection_id == connection_id:
+                self._remove(session)
 
     # -- partitions of a session -------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 from uuid import UUID
 
@@ -76,6 +76,8 @@ class Fetches:
         that names too many partitions.
         """
         replicas, connection = self._replicas, reader.connection_id
+        if may_read is not None:
+            answer = functools.partial(_answer_judged, may_read, answer)
         if reader.replica_id < 0:
             self._check_size(request, reader)
         if reader.replica_id >= 0:
@@ -132,6 +134,8 @@ class Fetches:
             read = Read(topic.topic, wanted, ZERO_ID, None, None, connection)
         if may_read is not None and read.topic and not may_read(read.topic):
             read.error = _may_not_read()
+        if may_read is not None:
+            answer = functools.partial(_answer_one_judged, may_read, answer)
         min_bytes = request.min_bytes
         if max_bytes < min_bytes:
             min_bytes = max_bytes
@@ -163,6 +167,16 @@ class Fetches:
         if size > size_max:
             text = f"the fetch names {size} partitions: fetch in parts (fetch.partitions.max={size_max})"
             raise BrokerError(ErrorCode.INVALID_REQUEST, text)
+
+    def judged_again(self) -> Iterator[None]:
+        """Have all fetches of consumers judged again, since the rules have changed: their waits end, and
+        their sessions look at all partitions. Pauses after each reader."""
+        for session in self._replicas.sessions.of_consumers():
+            session.stir_all()
+            yield
+        for connection_id in self._replicas.readers.owners():
+            self._replicas.readers.expire_all_of(connection_id)
+            yield
 
     def connection_closed(self, connection_id: int) -> None:
         """Forget the waiting fetches and the sessions of a connection."""
@@ -265,3 +279,26 @@ class Fetches:
 
 def _may_not_read() -> BrokerError:
     return BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _answer_judged(
+    may_read: Callable[[str], bool], answer: AnswerReads, session_id: int, reads: Sequence[Read]
+) -> None:
+    """Answer a fetch that may have waited: what the reader may not read any more is left out."""
+    for read in reads:
+        if _is_denied(may_read, read) and read.member is not None:
+            read.member.fail()
+    answer(session_id, reads)
+
+
+def _answer_one_judged(may_read: Callable[[str], bool], answer: AnswerRead, read: Read) -> None:
+    _is_denied(may_read, read)
+    answer(read)
+
+
+def _is_denied(may_read: Callable[[str], bool], read: Read) -> bool:
+    """Whether the reader may not read what has been read for it, which is then refused."""
+    if read.read is None or may_read(read.topic):
+        return False
+    read.fail(_may_not_read())
+    return True

@@ -243,6 +243,10 @@ class Waiting:
             row.discard(parked)
             row.add(parked, key)
 
+    def owners(self) -> list[int]:
+        """The connections of which requests wait."""
+        return list(self._by_owner)
+
     def expire_all_of(self, owner: int) -> None:
         """End the wait of all requests of a connection now, as if their timeouts had passed."""
         for parked in list(self._by_owner.get(owner, ())):

@@ -42,6 +42,12 @@ class AnnouncesChanges(Protocol):
         ...
 
 
+def call_on_change(authorizer: object, listener: Callable[[], None]) -> None:
+    """Call `listener` each time after the rules have changed, if the authorizer announces that."""
+    if isinstance(authorizer, AnnouncesChanges):
+        authorizer.add_change_listener(listener)
+
+
 class ClientRights:
     """What clients may do, by the rules of an authorizer. Connections of brokers may do everything."""
 

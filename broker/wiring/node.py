@@ -15,6 +15,7 @@ from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.orders.controller_orders import ControllerOrders
 from holdfast_log.broker.replication.outages import DirectoryOutages, ZooKeeperOutages
+from holdfast_log.broker.requests.authorization import call_on_change
 from holdfast_log.broker.wiring.cluster import ClusterParts, build_cluster
 from holdfast_log.broker.wiring.groups import GroupParts, build_groups
 from holdfast_log.broker.wiring.handlers import build_handlers, handler_types
@@ -67,7 +68,13 @@ def build_broker(
         send_claims=cluster.claim_peers.send,
     )
     ownership = build_ownership(
-        static, around, replication.replicas, groups.topic.partition_of, replication.right
+        static,
+        around,
+        replication.replicas,
+        groups.topic.partition_of,
+        replication.right,
+        replication.fetches,
+        cluster.dispatcher.rights,
     )
     zookeeper_outages = ZooKeeperOutages(replication.right, fatal)
     orders = ControllerOrders(
@@ -141,6 +148,10 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     replication.logs.add_failure_listener(replication.roles.directory_failed)
     replication.logs.add_failure_listener(broker.directory_outages.directory_failed)
     replication.logs.add_damage_listener(replication.repairs.log_damaged)
+
+    # Rights of clients
+    if ownership.revocation is not None:
+        call_on_change(around.authorizer, ownership.revocation.rules_changed)
 
     # Topics that are created, grown or deleted
     cluster.metadata.add_listener(groups.service)

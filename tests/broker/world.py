@@ -229,6 +229,7 @@ class World:
         )
         held = HeldRequests()
         decompression = DecompressionBudget(self.workers, DecompressionLimits(decompression_max_bytes))
+        self.fetches = Fetches(self.replicas, self.metadata, self.workers)
         self.dispatcher.add(
             [
                 ApiVersionsHandler(self.dispatcher),
@@ -236,7 +237,7 @@ class World:
                     self.replicas, KeyReads(self.replicas, self.workers, held, decompression), held
                 ),
                 FetchHandler(
-                    Fetches(self.replicas, self.metadata, self.workers),
+                    self.fetches,
                     self.replicas,
                     FetchRequestSettings(55 << 20),
                     self.quotas,

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast_log.broker.ownership import settings as ownership_settings
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.requests.answers import LongAnswers
+from holdfast_log.broker.requests.authorization import Authorizer, call_on_change
 from holdfast_log.broker.wiring.ownership import build_ownership
 from holdfast_log.clients.settings import Settings
 from holdfast_log.coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
@@ -33,8 +34,14 @@ SESSION_MS = 10_000
 class OwnershipWorld(World):
     """Broker 1 with ownership. Partition 0 of `__consumer_offsets` keeps all groups."""
 
-    def __init__(self, directory: Path, topic_config: dict[str, Any] | None = None, **own: Any) -> None:
-        super().__init__(directory, topic_config=topic_config)
+    def __init__(
+        self,
+        directory: Path,
+        topic_config: dict[str, Any] | None = None,
+        authorizer: Authorizer | None = None,
+        **own: Any,
+    ) -> None:
+        super().__init__(directory, topic_config=topic_config, authorizer=authorizer)
         self.zookeeper = InstantZooKeeper()
         for path in (OWNED_TOPICS, OWNED_NAMES):
             self.zookeeper.znodes[path] = (b"", 0)
@@ -44,7 +51,11 @@ class OwnershipWorld(World):
             self.replicas,
             lambda group: 0,
             self.right,
+            self.fetches,
+            self.dispatcher.rights,
         )
+        if self.ownership.revocation is not None:
+            call_on_change(authorizer, self.ownership.revocation.rules_changed)
         service = self.ownership.service
         self.right.add_listener(service.right_changed)
         self.replicas.add_role_listener(service.role_changed)
@@ -67,6 +78,12 @@ class OwnershipWorld(World):
 
     def owner(self, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> Owner:
         return Owner(self, owner_id, group, access)
+
+    def judged_owner(self, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> Owner:
+        """An owner on a listener that brokers do not use, whom the authorizer judges."""
+        owner = Owner(self, owner_id, group, access)
+        owner.client = self.stranger()
+        return owner
 
 
 class Owner(OwnershipRequests):
