@@ -18,6 +18,7 @@ from holdfast_log.broker.groups.forwarding import SendToBroker
 from holdfast_log.broker.handlers.find_coordinator import FindCoordinatorHandler
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.requests.answers import LongAnswers
+from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.settings.rows import broker_settings
 from holdfast_log.broker.wiring.groups import build_groups
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
@@ -63,9 +64,10 @@ class GroupBroker(World):
         send_claims: SendToBroker | None = None,
         topic_config: dict[str, Any] | None = None,
         local_id: int = LOCAL_ID,
+        authorizer: Authorizer | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(directory, topic_config=topic_config, local_id=local_id)
+        super().__init__(directory, topic_config=topic_config, local_id=local_id, authorizer=authorizer)
         values = {"zookeeper.connect": "z:1", "offsets.topic.num.partitions": 3}
         values |= {name.replace("_", "."): value for name, value in settings.items()}
         self.settings = broker_settings(values)

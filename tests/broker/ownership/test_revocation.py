@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from holdfast_log.broker.ownership.revocation import DELAY_S, PER_TURN
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.fetch import FetchRequest
-from holdfast_log.protocol.messages.ownership import IF_FREE, Access
+from holdfast_log.protocol.messages.ownership import IF_FREE, NO_PARTITION, Access
+from holdfast_log.protocol.messages.ownership_sight import (
+    DescribeOwnersRequest,
+    ForceReleaseRequest,
+    ResourceToRelease,
+)
 from tests.broker.ownership.world import OwnershipWorld
 from tests.broker.world import Client, fetch_request, only_fetched, produce_request
 from tests.models.batches import batch
@@ -158,3 +164,47 @@ class TestOwnership:
         rules.change({(WRITE, TOPIC)})
         assert world.judged_owner("anna").claim("t").error_code == DENIED
         assert world.judged_owner("ben", access=Access.READ).claim("t").error_code == ErrorCode.NONE
+
+
+class TestSight:
+    """Who may see owners, and who may take from them."""
+
+    def described(self, client: Client) -> set[tuple[str, int]]:
+        resources = client.call(DescribeOwnersRequest(include_history=False)).resources
+        return {(each.name, each.partition) for each in resources}
+
+    def test_owners_are_seen_of_what_the_client_may_describe(
+        self, world: OwnershipWorld, rules: Rules
+    ) -> None:
+        anna = world.owner("anna")
+        for topic in ("t", "u"):
+            anna.claim(topic)
+        world.lead(OFFSETS_TOPIC)
+        name = world.owner("ben", "other", Access.NONE)
+        assert name.claim("leader", 1, NO_PARTITION).error_code == ErrorCode.NONE
+        everything = {("t", 0), ("u", 0), ("leader", NO_PARTITION)}
+        assert self.described(world.stranger()) == everything
+        rules.denied, rules.named = {(AclOperation.DESCRIBE, TOPIC)}, {"u"}
+        assert self.described(world.stranger()) == everything - {("u", 0)}
+        rules.denied, rules.named = {(AclOperation.DESCRIBE, GROUP)}, {"other"}
+        assert self.described(world.stranger()) == everything - {("leader", NO_PARTITION)}
+
+    def test_only_what_the_client_may_alter_is_taken(self, world: OwnershipWorld, rules: Rules) -> None:
+        owners = {topic: world.owner(f"owner-{topic}") for topic in ("t", "u")}
+        for topic, owner in owners.items():
+            owner.claim(topic)
+        rules.denied, rules.named = {(AclOperation.ALTER, TOPIC)}, {"u"}
+        resources = [ResourceToRelease(name=topic, partition=0, generation=-1) for topic in ("u", "t")]
+        request = ForceReleaseRequest(group="app", resources=resources, timeout_ms=1000, comment="drill")
+        answer = world.stranger().call(request)
+        assert [each.error_code for each in answer.resources] == [DENIED, ErrorCode.NONE]
+        assert [owners[topic].client.connection.is_closed for topic in ("u", "t")] == [False, True]
+
+    def test_a_claim_of_several_is_all_or_none(self, world: OwnershipWorld, rules: Rules) -> None:
+        rules.denied, rules.named = {(WRITE, TOPIC)}, {"u"}
+        anna = world.judged_owner("anna")
+        request = anna.claim_request("t")
+        request.resources += anna.claim_request("u").resources
+        codes = [each.error_code for each in anna.client.call(request).resources]
+        assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED, DENIED]
+        assert self.described(world.client()) == set()
