@@ -1,7 +1,7 @@
 """Resume (key 30023, own API): an owner resumes its grants on another connection.
 
-Each resource succeeds or fails separately, and many are resumed in parts; the client needs the same rights as for the
-claim. The broker closes the connection that had the grants.
+Each resource succeeds or fails separately, and many are resumed in parts. The client needs the same rights as
+for the claim. The broker closes the connection that had the grants.
 """
 
 from __future__ import annotations
