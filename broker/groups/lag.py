@@ -19,7 +19,7 @@ from holdfast_log.broker.groups.forwarding import SendToBroker
 from holdfast_log.broker.metrics.settings import SETTINGS
 from holdfast_log.broker.network.outbound import ChannelError
 from holdfast_log.broker.replication.leadership import Leadership
-from holdfast_log.broker.replication.partition import LATEST
+from holdfast_log.broker.replication.offset_lookup import LATEST
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.coordinator.clock import Clock

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
+from holdfast_log.broker.replication import offset_lookup
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
@@ -88,9 +89,8 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         try:
             found = await self._look_up(
                 context,
-                self.replicas.offset_at(
-                    topic,
-                    wanted.partition_index,
+                offset_lookup.offset_at(
+                    self.replicas.partition(topic, wanted.partition_index),
                     wanted.timestamp,
                     replica_id=replica_id,
                     current_leader_epoch=wanted.current_leader_epoch,

@@ -1,5 +1,5 @@
 from holdfast_log.broker.log.known_reads import KnownRead
-from holdfast_log.broker.log.log import LogRead
+from holdfast_log.broker.log.reading import LogRead
 from holdfast_log.broker.log.segment import Segment
 
 def bind(log_read: type[LogRead], /) -> None: ...

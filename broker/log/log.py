@@ -1,7 +1,8 @@
 """One partition's log: its segments in order, and the state of its producers and leader epochs.
 
-A log appends and reads. `preparation` checks a leader's appends, `copying` appends a follower's copies,
-`truncation` removes records, `key_search` and `time_search` find them, `flush_job` makes them durable.
+A log appends and reads; `reading` looks for the batches of a read. `preparation` checks a leader's appends,
+`copying` appends a follower's copies, `truncation` removes records, `key_search` and `time_search` find them,
+`flush_job` makes them durable.
 
 Only the reactor thread uses a log: it needs no locks. Appends and truncations are synchronous; a worker
 thread runs a `FlushJob`, which waits for the device.
@@ -15,31 +16,26 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
-from holdfast_log.broker.log import behind_damage
 from holdfast_log.broker.log.append import AppendResult, PreparedAppend
-from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.begun_epochs import write_begun_epochs
 from holdfast_log.broker.log.damage import Damage, SuspectSegment
 from holdfast_log.broker.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from holdfast_log.broker.log.key_runs import KeyEntry
 from holdfast_log.broker.log.key_versions import KeyVersions, readable_keys
-from holdfast_log.broker.log.known_reads import KnownRead
 from holdfast_log.broker.log.log_events import LogEvents
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.pressure import REMEDY, is_pressure
 from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.reading import LogRead, Reading
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segments import Segments
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.snapshots import SnapshotPace, write_snapshot
-from holdfast_log.broker.log.suspicion import check_batches
 from holdfast_log.protocol import batches
 from holdfast_log.protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
 from holdfast_log.protocol.compiled import extension
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
-from holdfast_log.protocol.frames import FileSlice
 from holdfast_log.protocol.plain_produce import assign
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -50,20 +46,6 @@ _again = extension("_known_reads", "broker.log")
 
 # What a named tuple's constructor calls, without the cost of a Python function.
 _new_tuple = tuple.__new__
-
-
-class LogRead(NamedTuple):
-    """Whole batches, still in their file.
-
-    `slice` is None if there is nothing to read below the upper offset. The first batch may begin before the
-    requested offset. If sending the slice would wait for the device, `unchecked` is what its batches must be
-    like: they have to be checked once they are in memory.
-    """
-
-    slice: FileSlice | None
-    first_offset: int
-    next_offset: int
-    unchecked: BatchOrder | None = None
 
 
 if _again is not None:
@@ -351,110 +333,19 @@ class Log:
         segment = self.segments.active
         if offset < segment.base_offset:
             segment = next(self.segments.from_offset(offset))
-        known_reads, known = self.files.known_reads, None
-        if segment.damage is not None and behind_damage.is_behind(segment, offset):
-            return self._read_behind(segment, offset, max_bytes, upper_offset, min_one_batch)
-        try:
-            if segment.damage is None and (segment.is_dense or not skips_empty):
-                if _again is not None:
-                    again: LogRead | None = _again.find(
-                        segment, known_reads.reads, offset, max_bytes, upper_offset, min_one_batch
-                    )
-                    if again is not None:
-                        return again
-                known = known_reads.find(segment.content, offset, max_bytes)
-            if known is not None and known.is_found_by(upper_offset, max_bytes, min_one_batch=min_one_batch):
-                start, end, next_offset = known.start, known.end, known.next_offset
-            else:
-                start_here = None if segment.damage is not None else segment.position_of(offset)
-                if start_here is None:
-                    for segment in self.segments.from_offset(offset):
-                        if segment.damage is not None:
-                            self._check_readable(segment.damage, offset)
-                            upper_offset = min(upper_offset, segment.damage.offset)
-                        start_here = segment.position_of(offset)
-                        if start_here is not None:
-                            break
-                        if segment.is_dense and offset < segment.next_offset:
-                            raise SuspectSegment(f"{segment.path} has no offset {offset}")
-                    else:
-                        return LogRead(None, offset, offset)
-                start = start_here
-                if skips_empty and not segment.is_dense:
-                    segment, start = self._first_with_records(segment, start)
-                extent = segment.extent(start, max_bytes, upper_offset, min_one_batch=min_one_batch)
-                if extent is None:
-                    return LogRead(None, offset, offset)
-                end, next_offset = extent.end_position, extent.next_offset
-                known = known_reads.find(segment.content, offset, max_bytes)
-                if known is None or known.start != start or known.end != end:
-                    # Only a consumer passes over batches without records.
-                    is_full = extent.is_full or (end == segment.size and segment is not self.segments.active)
-                    is_full = is_full and (segment.is_dense or not skips_empty)
-                    known = KnownRead(start, end, next_offset, is_full=is_full)
-                    if is_full or not segment.is_fresh(start):
-                        known_reads.remember(segment.content, offset, max_bytes, known)
-            file = segment.file_to_send()
-            # What was checked or appended a short time ago is in memory, or all of it has left.
-            is_checked = known.is_checked() or segment.is_fresh(start)
-            is_cold = not file.is_cached(1 if is_checked else end - start, start)
-            unchecked = None
-            if is_cold:
-                unchecked = self._order_in(segment, offset)
-                unchecked.epoch_at = LeaderEpochs(self.epochs.entries).epoch_at
-            elif not is_checked:
-                check_batches(segment, start, end, self._order_in(segment, offset))
-                known.remember_checked()
-        except OSError as error:
-            raise self.refused(error) from error
-        except SuspectSegment as error:
-            raise self.suspect(segment, error) from error
-        return LogRead(FileSlice(file, start, end - start), offset, next_offset, unchecked)
-
-    def _read_behind(
-        self, segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool
-    ) -> LogRead:
-        """Read sound batches behind the damage of a segment; they have to be checked before they are sent."""
-        try:
-            found = behind_damage.find_behind(
-                segment, offset, max_bytes, upper_offset, min_one_batch=min_one_batch
-            )
-            if found is None:
-                return LogRead(None, offset, offset)
-            order = self._order_in(segment, offset)
-            order.epoch_at = LeaderEpochs(self.epochs.entries).epoch_at
-            piece = FileSlice(segment.file_to_send(), found.start, found.end - found.start)
-        except OSError as error:
-            raise self.refused(error) from error
-        except SuspectSegment as error:
-            raise self.suspect(segment, error) from error
-        return LogRead(piece, offset, found.next_offset, order)
-
-    def _order_in(self, segment: Segment, offset: int) -> BatchOrder:
-        """What batches of a segment must be like, from the one with `offset` on."""
-        upper_offset = None if segment is self.segments.active else segment.next_offset
-        epochs = self.epochs
-        return BatchOrder(
-            offset, segment.is_dense, self.log_start_offset, upper_offset, epochs.epoch_at, epochs.latest
-        )
-
-    def _first_with_records(self, segment: Segment, start: int) -> tuple[Segment, int]:
-        """The place of the first batch with records, from position `start` of a segment on; that position
-        itself if there is none."""
-        for number, each in enumerate(self.segments.from_offset(segment.base_offset)):
-            for header in each.headers(0 if number else start):
-                if header.record_count:
-                    return each, header.position
-            if each.damage is not None:
-                break
-        return segment, start
-
-    def _check_readable(self, damage: Damage, offset: int) -> None:
-        if offset >= damage.offset:
-            raise error_for(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{self.topic_partition} is damaged from offset {damage.offset} on: {damage.reason}",
-            )
+        if _again is not None and segment.damage is None and (segment.is_dense or not skips_empty):
+            try:
+                again: LogRead | None = _again.find(
+                    segment, self.files.known_reads.reads, offset, max_bytes, upper_offset, min_one_batch
+                )
+            except OSError as error:
+                raise self.refused(error) from error
+            if again is not None:
+                return again
+        return Reading(
+            self, segment, offset, max_bytes, upper_offset,
+            min_one_batch=min_one_batch, skips_empty=skips_empty,
+        ).run()  # fmt: skip
 
     def suspect_at(self, offset: int, why: str) -> BrokerError:
         """Call `suspect` for the segment with `offset`."""

@@ -11,20 +11,19 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.log import names
 from holdfast_log.broker.log.after_checkpoint import remove_before_start, settle
-from holdfast_log.broker.log.append_ids import AppendIdLimits
 from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
+from holdfast_log.broker.log.closing import close_directory
+from holdfast_log.broker.log.delayed_removals import DelayedRemovals
 from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.disk import Disk
-from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.log.flush_schedule import FlushSchedule
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
@@ -34,20 +33,19 @@ from holdfast_log.broker.log.loader import Loader
 from holdfast_log.broker.log.loading import LoadRequest
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.log_events import LogEvents
+from holdfast_log.broker.log.manager_limits import ManagerLimits
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.pressure import REMEDY, is_pressure, retried
-from holdfast_log.broker.log.producer_totals import ProducerTotals, TotalLimits
+from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.log.recovery import create_log, write_partition_metadata
 from holdfast_log.broker.log.run_marks import NO_EPOCH
 from holdfast_log.broker.log.scrubber import Scrubber, ScrubSettings
-from holdfast_log.broker.log.settings import BROKER_SETTINGS
 from holdfast_log.broker.log.settings_in_force import LogSettingsInForce
 from holdfast_log.broker.log.truncation import restore_log_producers
-from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.workers import Workers, all_back
 from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
 from holdfast_log.coordinator.raised import raised
-from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -56,33 +54,6 @@ ZERO_ID = uuid.UUID(int=0)
 
 _PRESSURE_LOG_MS = 10_000
 """Minimum time between two log lines about refused operations."""
-
-
-@settings_group(BROKER_SETTINGS)
-@dataclass(frozen=True, slots=True)
-class ManagerLimits:
-    """How many workers recover a log directory at once, how long the sequences of producers are kept, and
-    which append ids."""
-
-    num_recovery_threads_per_data_dir: Annotated[int, "num.recovery.threads.per.data.dir"] = 1
-    producer_id_expiration_ms: Annotated[int, "producer.id.expiration.ms"] = 86_400_000
-    append_ids_max: Annotated[int, "append.ids.max"] = 10_000
-    append_ids_max_per_producer: Annotated[int, "append.ids.max.per.producer"] = 5_000
-    append_ids_retention_ms: Annotated[int, "append.ids.retention.ms"] = 86_400_000
-    append_ids_total_max: Annotated[int, "append.ids.total.max"] = 200_000
-    key_memory_bytes: Annotated[int, "key.versions.total.memory.bytes"] = 256 << 20
-    producer_ids_max: Annotated[int, "producer.ids.max"] = 400_000
-    producer_ids_max_per_source: Annotated[int, "producer.ids.max.per.source"] = 100_000
-
-    @property
-    def append_ids(self) -> AppendIdLimits:
-        return AppendIdLimits(
-            self.append_ids_max, self.append_ids_max_per_producer, self.append_ids_retention_ms
-        )
-
-    @property
-    def totals(self) -> TotalLimits:
-        return TotalLimits(self.producer_ids_max, self.producer_ids_max_per_source, self.append_ids_total_max)
 
 
 class LogManager:
@@ -128,6 +99,7 @@ class LogManager:
         self._limits = limits or ManagerLimits()
         self._producer_totals = ProducerTotals(self._limits.totals, UNKNOWN_SOURCE)
         self._files = OpenFiles(disk, open_files_max * 2 // 3, open_files_max, self._flush_soon)
+        self._removals = DelayedRemovals(disk, workers, clock)
         self._pressure_logged_ms: int | None = None
         self._flush_schedule = FlushSchedule(flusher.flush)
         self._key_indexing = KeyIndexing(workers, KeyMemory(self._limits.key_memory_bytes))
@@ -284,7 +256,7 @@ class LogManager:
         log.settings = self.settings.of(log.topic_partition.topic)
         log.producers.use_totals(self._producer_totals)
         log.events = LogEvents(
-            discard=self._discard,
+            discard=self._removals.discard,
             start_moved=partial(remove_before_start, self.checkpoints, directory),
             flush_due=self.flusher.flush,
             unflushed=self._flush_schedule.note,
@@ -404,7 +376,7 @@ class LogManager:
         if log is not None:
             self._directory_of(log).recovery_points.pop(partition, None)
             path = self._take_out(log, names.deleted_directory)
-            self._later(log.settings.file_delete_delay_ms, self.disk.remove_directory, path)
+            self._removals.remove_later(path, log.settings.file_delete_delay_ms, self.disk.remove_directory)
 
     def move_aside(self, partition: TopicPartition) -> str:
         """Remove the partition's log, which must exist, and keep its files; returns their directory.
@@ -441,21 +413,6 @@ class LogManager:
         log.fail(OSError(f"{partition} was deleted"))
         directory.note_departure(log)
         return path
-
-    def _discard(self, log: Log, paths: list[str]) -> None:
-        for path in paths:
-            self._later(log.settings.file_delete_delay_ms, self.disk.remove, path)
-
-    def _later(self, delay_ms: int, function: Callable[[str], None], path: str) -> None:
-        def run() -> None:
-            # The next start removes files that cannot be removed now.
-            self._workers.run(function, path).addErrback(
-                lambda failure: logger.warning(
-                    "%s could not be removed; the next start removes it: %s", path, failure.value
-                )
-            )
-
-        self._clock.callLater(delay_ms / 1000, run)
 
     def _directory_of(self, log: Log) -> LogDirectory:
         return next(
@@ -504,19 +461,10 @@ class LogManager:
         flushes = [self.flusher.durable(log, log.log_end_offset) for log in self]
         closed: Deferred[Any] = DeferredList(flushes, consumeErrors=True)
         for directory in self.live_directories:
-            closed.addCallback(partial(self._close_directory, directory, high_watermarks))
+            closed.addCallback(
+                partial(close_directory, directory, self.checkpoints, self._workers, high_watermarks)
+            )
         return closed
-
-    def _close_directory(
-        self, directory: LogDirectory, high_watermarks: Mapping[TopicPartition, int], _: object
-    ) -> Deferred[None] | None:
-        if directory.failure is not None:
-            return None
-        logs = [*directory.logs.values(), *directory.spares.values()]
-        closed = self._workers.run(_close_logs, logs)
-        closed.addCallback(lambda _: self.checkpoints.write_last(directory, high_watermarks))
-        closed.addCallback(lambda _: self._workers.run(directory.mark_clean))
-        return closed.addErrback(partial(_close_failed, directory))
 
     # Directories that fail.
 
@@ -542,25 +490,8 @@ class LogManager:
             listener(directory.path)
 
 
-def _close_failed(directory: LogDirectory, failure: Failure) -> None:
-    # Swallow the error, so that the other directories are closed as well.
-    if failure.check(OSError, BrokerError):
-        logger.error(
-            "Log directory %s could not be closed cleanly; its logs are recovered at the next start: %s",
-            directory.path,
-            failure.value,
-        )
-    else:
-        logger.error("%s could not be closed cleanly", directory.path, exc_info=raised(failure))
-
-
 def _expect_os_error(failure: Failure) -> None:
     failure.trap(OSError)
-
-
-def _close_logs(logs: Sequence[Log]) -> None:
-    for log in logs:
-        close_log(log)
 
 
 def _rank(log: Log, directory: LogDirectory) -> tuple[bool, int, int, str]:

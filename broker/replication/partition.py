@@ -13,9 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
-from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
-from holdfast_log.broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
+from holdfast_log.broker.log.truncation import truncate_fully_and_start_at, truncate_to
 from holdfast_log.broker.replication.admission import (
     NO_TOKEN,
     Admission,
@@ -24,6 +22,7 @@ from holdfast_log.broker.replication.admission import (
     RequestFence,
 )
 from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
+from holdfast_log.broker.replication.refused_batches import RefusedBatches
 from holdfast_log.broker.replication.traffic import TopicTraffic
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import FileSlice, copy_small
@@ -40,16 +39,6 @@ CONSUMER_ID = -1
 _SHARED_BYTES = 32 << 10
 """Up to this many bytes are read once for several readers: to have the kernel send each of them the bytes
 from the file takes longer."""
-
-_EXAMINED_MS = 60_000
-"""Minimum time between two examinations of a batch that followers refuse, in ms."""
-
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-"""Special timestamps of ListOffsets (KIP-734, KIP-405)."""
-NO_TIMESTAMP = -1
 
 _new_tuple = tuple.__new__
 
@@ -141,9 +130,8 @@ class Partition:
         self.refused_offset = NO_OFFSET
         """The offset of the batch that this follower has refused last, because it is damaged; -1 if it has
         appended others since."""
-        self._examined: tuple[int, int] | None = None
-        """The offset of the batch that was examined last because a follower had refused it, and when, in
-        ms."""
+        self.refused_here = RefusedBatches(log)
+        """Has the batches examined that followers of this leader refuse."""
         self.is_deleted = False
         """Whether the replica has no role because its topic was deleted."""
         self._shared_reads: dict[ReadWish, PartitionRead] | None = None
@@ -410,40 +398,6 @@ class Partition:
             return epoch, end_offset
         return None
 
-    def offset_at(
-        self, timestamp: int, *, replica_id: int = CONSUMER_ID, current_leader_epoch: int = NO_EPOCH
-    ) -> LookUp:
-        """Look up the first offset with `timestamp` or a later one, or that of a special timestamp.
-
-        None if there is none. Consumers see only offsets below the high watermark. Raises the errors of
-        `leadership`, also if this broker leads no more when the look-up ends, and OFFSET_NOT_AVAILABLE while
-        a new leader does not know the high watermark yet: consumers must never see the end of a log move back
-        (KIP-207).
-        """
-        role = self.leadership(current_leader_epoch)
-        log = self.log
-        upper_offset = self.high_watermark if replica_id < 0 else log.log_end_offset
-        is_known = upper_offset >= role.start_offset
-        if timestamp == LATEST and is_known:
-            return TimestampOffset(upper_offset, NO_TIMESTAMP, self.leader_epoch)
-        if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            start = log.log_start_offset
-            return TimestampOffset(start, NO_TIMESTAMP, log.epochs.epoch_at(start))
-        if timestamp == LATEST:
-            found = None
-        elif timestamp == MAX_TIMESTAMP:
-            found = yield from offset_of_max_timestamp(log)
-        else:
-            found = yield from offset_for_timestamp(log, timestamp)
-        if self.leadership(current_leader_epoch).leader_epoch != role.leader_epoch:
-            # Another broker has led meanwhile, and this log may have been cut.
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if found is not None and found.offset < upper_offset:
-            return found
-        if not is_known:
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return None
-
     def end_offset_for_epoch(
         self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
     ) -> tuple[int, int]:
@@ -453,27 +407,6 @@ class Partition:
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)
-
-    def delete_records(self, offset: int) -> int:
-        """Advance the log start to `offset`, or to the high watermark for -1. Returns the new log start.
-
-        Raises BrokerError: POLICY_VIOLATION unless cleanup.policy includes delete, OFFSET_OUT_OF_RANGE beyond
-        the high watermark.
-        """
-        settings = self.log.settings
-        if not settings.is_deleted:
-            raise BrokerError(
-                ErrorCode.POLICY_VIOLATION,
-                "records can be deleted only from a topic whose cleanup.policy includes delete; that of "
-                f"{self.topic} is {','.join(settings.cleanup_policy) or 'empty'}",
-            )
-        if offset == -1:
-            offset = self.high_watermark
-        if not 0 <= offset <= self.high_watermark:
-            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if offset > self.log.log_start_offset:
-            advance_log_start(self.log, offset)
-        return offset
 
     # -- the in-sync set ---------------------------------------------------------------------------------
 
@@ -490,7 +423,7 @@ class Partition:
         role = self.leadership(wanted.current_leader_epoch)
         log, offset = self.log, wanted.fetch_offset
         if wanted.has_refused:
-            self._examine(replica_id, offset, now_ms)
+            self.refused_here.examine(replica_id, offset, now_ms)
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return False
         if wanted.last_fetched_epoch != NO_EPOCH and (
@@ -505,19 +438,6 @@ class Partition:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} is not a replica of {self.key}"
             )
         return True
-
-    def _examine(self, replica_id: int, offset: int, now_ms: int) -> None:
-        """Have the batch at `offset` examined, which a follower has refused. It repeats that with each fetch:
-        a segment is not examined again at once if nothing wrong was found."""
-        log = self.log
-        if not log.log_start_offset <= offset < log.log_end_offset:
-            return
-        if self._examined is not None:
-            before, examined_ms = self._examined
-            if before == offset and now_ms - examined_ms < _EXAMINED_MS:
-                return
-        self._examined = offset, now_ms
-        log.suspect_at(offset, f"broker {replica_id} has refused the batch with offset {offset} as damaged")
 
     def _is_unlike_a_deleted_record(self, wanted: FetchPartition) -> bool:
         """Whether the follower's last record, which this leader has deleted, may differ from the one that it
@@ -540,27 +460,6 @@ class Partition:
         remote = role.remotes.get(replica_id) if isinstance(role, Leadership) else None
         if remote is not None:
             remote.confirm(fetched_ms)
-
-    def propose_expansion(self, replica_id: int, is_eligible: Callable[[int], bool]) -> IsrProposal | None:
-        """A proposal to add a follower to the in-sync set; None if it may not join."""
-        role = self.role
-        if not isinstance(role, Leadership):
-            return None
-        return self._propose(role, role.expanded_isr(replica_id, self.high_watermark, is_eligible))
-
-    def propose_shrink(self, now_ms: int, lag_ms_max: int) -> IsrProposal | None:
-        """A proposal to remove lagging followers from the in-sync set; None if none lags."""
-        role = self.role
-        if not isinstance(role, Leadership):
-            return None
-        return self._propose(role, role.shrunken_isr(self.log.log_end_offset, now_ms, lag_ms_max))
-
-    def _propose(self, role: Leadership, isr: tuple[int, ...] | None) -> IsrProposal | None:
-        if isr is None:
-            return None
-        role.propose(isr)
-        epochs = tuple(role.broker_epoch_of(member) for member in isr)
-        return IsrProposal(self.topic, self.index, role.leader_epoch, role.partition_epoch, isr, epochs)
 
     def is_isr_pending(self, proposal: IsrProposal) -> bool:
         """Whether this replica leads, and waits for the controller's decision on this proposal."""

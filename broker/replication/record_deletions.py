@@ -5,10 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.log.truncation import advance_log_start
 from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+
+
+def delete_records(partition: Partition, offset: int) -> int:
+    """Advance the log start to `offset`, or to the high watermark for -1. Returns the new log start.
+
+    Raises BrokerError: POLICY_VIOLATION unless cleanup.policy includes delete, OFFSET_OUT_OF_RANGE beyond the
+    high watermark.
+    """
+    settings = partition.log.settings
+    if not settings.is_deleted:
+        raise BrokerError(
+            ErrorCode.POLICY_VIOLATION,
+            "records can be deleted only from a topic whose cleanup.policy includes delete; that of "
+            f"{partition.topic} is {','.join(settings.cleanup_policy) or 'empty'}",
+        )
+    if offset == -1:
+        offset = partition.high_watermark
+    if not 0 <= offset <= partition.high_watermark:
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if offset > partition.log.log_start_offset:
+        advance_log_start(partition.log, offset)
+    return offset
 
 
 @dataclass(slots=True)
@@ -42,7 +66,7 @@ class RecordDeletions:
         try:
             partition = self._replicas.partition(topic, index)
             partition.leadership()
-            deletion.offset = partition.delete_records(offset)
+            deletion.offset = delete_records(partition, offset)
             self._replicas.start_moved(partition)
         except BrokerError as error:
             deletion.error = error

@@ -13,19 +13,14 @@ from typing import Annotated
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.flusher import Flusher
-from holdfast_log.broker.log.timestamps import LookUp
+from holdfast_log.broker.replication import in_sync_changes
 from holdfast_log.broker.replication.admission import NO_CONNECTION, NO_TOKEN, MakeWay, Origin
 from holdfast_log.broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from holdfast_log.broker.replication.conditions import Conditions
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
 from holdfast_log.broker.replication.introducing import Introducing
 from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
-from holdfast_log.broker.replication.partition import (
-    CONSUMER_ID,
-    NO_EPOCH,
-    Partition,
-    PartitionRead,
-)
+from holdfast_log.broker.replication.partition import CONSUMER_ID, Partition, PartitionRead
 from holdfast_log.broker.replication.right_to_acknowledge import RightToAcknowledge
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.settings import SETTINGS
@@ -415,20 +410,6 @@ class Replicas:
             min_one_batch=min_one_batch,
         )
 
-    def offset_at(
-        self,
-        topic: str,
-        index: int,
-        timestamp: int,
-        *,
-        replica_id: int = CONSUMER_ID,
-        current_leader_epoch: int = NO_EPOCH,
-    ) -> LookUp:
-        """Look up the offset of a timestamp, see `Partition.offset_at`. Raises BrokerError."""
-        return self.partition(topic, index).offset_at(
-            timestamp, replica_id=replica_id, current_leader_epoch=current_leader_epoch
-        )
-
     def record_fetch(
         self, topic: str, wanted: FetchPartition, replica_id: int, broker_epoch: int = NO_BROKER_EPOCH
     ) -> None:
@@ -439,7 +420,7 @@ class Replicas:
         now_ms = self.monotonic_ms()
         if not partition.record_fetch(replica_id, wanted, now_ms, broker_epoch):
             return
-        proposal = partition.propose_expansion(replica_id, self.is_eligible)
+        proposal = in_sync_changes.expansion(partition, replica_id, self.is_eligible)
         if proposal is not None:
             self._propose_isr(proposal)
         if not self.advance(partition) and not was_followed:
@@ -462,7 +443,7 @@ class Replicas:
         """Propose in-sync sets without lagging followers. Called every half of `replica.lag.time.max.ms`."""
         now_ms = self.monotonic_ms()
         for partition in self:
-            proposal = partition.propose_shrink(now_ms, self._limits.lag_time_ms_max)
+            proposal = in_sync_changes.shrink(partition, now_ms, self._limits.lag_time_ms_max)
             if proposal is not None:
                 self._propose_isr(proposal)
 

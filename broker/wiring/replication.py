@@ -9,7 +9,8 @@ from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.decompression_budget import DecompressionBudget, DecompressionLimits
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.manager import LogManager, ManagerLimits
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.manager_limits import ManagerLimits
 from holdfast_log.broker.log.scrubber import ScrubSettings
 from holdfast_log.broker.log.settings import log_directories, topic_defaults
 from holdfast_log.broker.orders.strays import Strays

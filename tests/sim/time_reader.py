@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast_log.broker.replication.partition import MAX_TIMESTAMP
+from holdfast_log.broker.replication.offset_lookup import MAX_TIMESTAMP
 from holdfast_log.protocol.messages.list_offsets import ListOffsetsPartitionResponse
 from tests.sim.client import Surroundings
 from tests.sim.history import Incarnation

@@ -13,7 +13,8 @@ import pytest
 from holdfast_log.broker.log import known_reads
 from holdfast_log.broker.log import log as log_module
 from holdfast_log.broker.log.known_reads import KnownRead, KnownReads
-from holdfast_log.broker.log.log import Log, LogRead
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.reading import LogRead
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.protocol.batches import whole_batches
 from holdfast_log.protocol.errors import BrokerError, ErrorCode

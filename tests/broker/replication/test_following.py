@@ -11,6 +11,7 @@ from holdfast_log.broker.log.log_events import LogEvents
 from holdfast_log.broker.replication.following import FetchOutcome, take, wanted
 from holdfast_log.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.record_deletions import delete_records
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData
 from tests.broker.replication.replica_logs import (
@@ -220,7 +221,7 @@ def test_a_follower_whose_last_record_the_leader_has_deleted_counts_once_it_has_
     append(one, b"one in 1")
     leader = elect(2, 2, [one, two], isr=(2,))
     append(leader, b"two in 2")
-    leader.delete_records(2)
+    delete_records(leader, 2)
     assert leader.log.epochs.entries == [(2, 2)]
     fetch(leader, one)
     assert known_end(leader, 1) == UNKNOWN_OFFSET
@@ -293,7 +294,7 @@ def test_a_follower_restarts_at_the_leaders_log_start_if_its_next_records_are_de
     elect(1, 1, [one, two], isr=(1,))
     for value in (b"b", b"c", b"d"):
         append(leader, value)
-    leader.delete_records(3)
+    delete_records(leader, 3)
     data, outcome = fetch(leader, two)
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert outcome is FetchOutcome.START_OVER
@@ -317,7 +318,7 @@ def test_a_follower_deletes_records_that_its_leader_has_deleted() -> None:
     for value in (b"a", b"b", b"c"):
         append(leader, value)
     catch_up(leader, two)
-    leader.delete_records(2)
+    delete_records(leader, 2)
     fetch(leader, two)
     assert two.log.log_start_offset == 2
     fetch(leader, two)

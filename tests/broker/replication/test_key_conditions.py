@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast_log.broker.log.key_versions import BYTES_PER_KEY
+from holdfast_log.broker.replication.record_deletions import delete_records
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import (
     KeyVersion,
@@ -159,7 +160,7 @@ def test_deleted_records_leave_no_version(world: World) -> None:
     client = world.client()
     one(client, KEY)
     one(client, b"other")
-    world.replicas.partition(T, 0).delete_records(1)
+    delete_records(world.replicas.partition(T, 0), 1)
 
     assert outcome(one(client, KEY, expected={0: NONE})) == (0, 2)
 

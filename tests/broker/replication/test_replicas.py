@@ -14,6 +14,7 @@ from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
 from holdfast_log.broker.log.disk import OsDisk, OsFile
 from holdfast_log.broker.replication.admission import Origin
 from holdfast_log.broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
+from holdfast_log.broker.replication.record_deletions import delete_records
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import Part
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -487,7 +488,7 @@ def test_a_checkpointed_high_watermark_before_the_log_start_is_raised_to_it(
     for _ in range(3):
         append(world)
     follow(world, 2, 2)
-    world.replicas.partition("t", 0).delete_records(2)
+    delete_records(world.replicas.partition("t", 0), 2)
     world.logs.close({TopicPartition("t", 0): 1})
     again = World(tmp_path)
     again.assign("t", replicas=(1, 2), leader_epoch=1)

@@ -7,7 +7,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast_log.broker.groups.partition_log import PartitionLog
-from holdfast_log.broker.log.log import Log, LogRead
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.reading import LogRead
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.coordinator.groups import hosted_shard
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup

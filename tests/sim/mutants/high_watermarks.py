@@ -11,10 +11,11 @@ from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.log.timestamps import LookUp
 from holdfast_log.broker.log.truncation import truncate_to
+from holdfast_log.broker.replication import offset_lookup
 from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.offset_lookup import MAX_TIMESTAMP
 from holdfast_log.broker.replication.partition import (
     CONSUMER_ID,
-    MAX_TIMESTAMP,
     NO_EPOCH,
     LeaderAndIsr,
     Partition,
@@ -97,7 +98,7 @@ def _leave_beyond_the_end() -> Sequence[Patch]:
 
 
 def _name_uncommitted_by_time() -> Sequence[Patch]:
-    offset_at = Partition.offset_at
+    offset_at = offset_lookup.offset_at
 
     def mutant(
         self: Partition,
@@ -110,7 +111,7 @@ def _name_uncommitted_by_time() -> Sequence[Patch]:
             replica_id = self.local_id
         return offset_at(self, timestamp, replica_id=replica_id, current_leader_epoch=current_leader_epoch)
 
-    return [(Partition, "offset_at", mutant)]
+    return [(offset_lookup, "offset_at", mutant)]
 
 
 MUTATIONS = (

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast_log.broker.log.timestamps import TimestampOffset
+from holdfast_log.broker.replication import in_sync_changes, offset_lookup
 from holdfast_log.broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from holdfast_log.broker.replication.isr_proposals import IsrProposals
 from holdfast_log.broker.replication.leadership import IsrProposal, Leadership
-from holdfast_log.broker.replication.partition import LATEST, NO_TIMESTAMP, Partition
+from holdfast_log.broker.replication.offset_lookup import LATEST, NO_TIMESTAMP
+from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.coordinator.controller.isr import InSyncSets
 from holdfast_log.coordinator.controller.leaders import Leaders
 from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
@@ -34,7 +36,7 @@ def _join_at_a_lagging_high_watermark() -> Sequence[Patch]:
 
 
 def _tell_the_end_too_early() -> Sequence[Patch]:
-    offset_at = Partition.offset_at
+    offset_at = offset_lookup.offset_at
 
     def mutant(self: Partition, timestamp: int, *, replica_id: int = -1, **more: Any) -> Any:
         if timestamp == LATEST and replica_id < 0:
@@ -42,19 +44,19 @@ def _tell_the_end_too_early() -> Sequence[Patch]:
             return TimestampOffset(self.high_watermark, NO_TIMESTAMP, self.leader_epoch)
         return (yield from offset_at(self, timestamp, replica_id=replica_id, **more))
 
-    return [(Partition, "offset_at", mutant)]
+    return [(offset_lookup, "offset_at", mutant)]
 
 
 def _shrink_before_it_is_written() -> Sequence[Patch]:
-    propose = Partition._propose
+    propose = in_sync_changes.proposal_of
 
-    def mutant(self: Partition, role: Leadership, isr: tuple[int, ...] | None) -> IsrProposal | None:
-        proposal = propose(self, role, isr)
-        if isr is not None and len(isr) < len(role.isr):
+    def mutant(partition: Partition, role: Leadership, isr: tuple[int, ...]) -> IsrProposal:
+        proposal = propose(partition, role, isr)
+        if len(isr) < len(role.isr):
             role.isr = isr
         return proposal
 
-    return [(Partition, "_propose", mutant)]
+    return [(in_sync_changes, "proposal_of", mutant)]
 
 
 def _settle_as_a_former_leader() -> Sequence[Patch]:

@@ -16,6 +16,7 @@ from holdfast_log.broker.log import (
     inspection,
     log,
     names,
+    reading,
     recovery,
     scan,
     scrubber,
@@ -44,6 +45,7 @@ from holdfast_log.broker.process import log_directories
 from holdfast_log.broker.replication import following
 from holdfast_log.broker.replication.fetcher import _Copy
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.refused_batches import RefusedBatches
 from holdfast_log.coordinator.controller.requests import FULL
 from holdfast_log.protocol.batches import HEADER_SIZE, BatchHeader, batch_size_at
 from holdfast_log.protocol.errors import BrokerError
@@ -80,7 +82,7 @@ def _believe_indexes() -> Sequence[Patch]:
         (TimeIndex, "is_sound", lambda self, next_offset: True),
         (Segment, "header_at", header_at),
         (Segment, "extent", extent),
-        (log, "check_batches", lambda segment, start, end, order: None),
+        (reading, "check_batches", lambda segment, start, end, order: None),
         (Inspection, "_begin", begin_without_indexes),
     ]
 
@@ -315,7 +317,7 @@ RARE = (
     Mutation(
         "warm-headers-believed",
         "a broker sends what the page cache has, and does not look at what no checksum covers",
-        lambda: [(log, "check_batches", lambda segment, start, end, order: None)],
+        lambda: [(reading, "check_batches", lambda segment, start, end, order: None)],
     ),
     Mutation(
         "fetched-epoch-believed",
@@ -330,7 +332,7 @@ RARE = (
     Mutation(
         "refusal-untold",
         "a leader does not examine a batch that a follower has refused",
-        lambda: [(Partition, "_examine", lambda self, replica_id, offset, now_ms: None)],
+        lambda: [(RefusedBatches, "examine", lambda self, replica_id, offset, now_ms: None)],
     ),
     Mutation(
         "restarts-without-pause",
