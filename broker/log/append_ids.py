@@ -5,14 +5,17 @@ replica that has the batch knows the id, and can lead. Memory is bounded, so ids
 
 - A producer has at most `append.ids.max.per.producer`: one more takes the place of its own oldest.
 - All producers together have at most `append.ids.max`. One more takes the place of the oldest id if that is
-  older than `append.ids.retention.ms`, else of the oldest of the producer that has the most.
-
+  older than `append.ids.retention.ms`, else of the oldest of the producer that has the most, among those of
+  the source that has the most. A producer id costs a client nothing: one that writes each append with another
+  id takes places only from itself, as long as others have fewer (`introductions`).
 - All logs of a broker together have at most `append.ids.total.max` (`producer_totals`). One more takes the
-  place of ids in the log that has the most: the oldest of the producer that has the most there.
+  place of ids in the log that has the most: the oldest of the producer that has the most there, among those
+  of the source that has the most.
 
-So an id survives any number of appends by another producer: a producer keeps the last `append.ids.max`
-divided by the number of producers, while the broker has room for the ids of all its logs. Without need
-nothing is forgotten, however old.
+So an id survives any number of appends by another source: its producers keep the last `append.ids.max`
+divided by the number of sources, while the broker has room for the ids of all its logs. Without need nothing
+is forgotten, however old. Which source introduced a producer is known to the leader that saw it, in memory;
+all others count as those of one source, and only among them each producer has its share.
 
 Clients must be able to tell "not in the log" from "forgotten". `known_from` is the offset from which
 on every id is remembered. It rises where an id is forgotten, and where a replica cannot have seen the ids:
@@ -28,6 +31,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast_log.broker.log.holders import Holders
+from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
 from holdfast_log.protocol.records import CONTENT_DIGEST_SIZE
 
 NO_DIGEST = bytes(CONTENT_DIGEST_SIZE)
@@ -75,7 +80,7 @@ class NamedAppend(NamedTuple):
 class AppendIds:
     """The append ids that one log remembers."""
 
-    __slots__ = ("_appends", "_by_count", "_count_max", "_of_producer", "known_from", "limits")
+    __slots__ = ("_appends", "_of_producer", "_producers", "_source_of", "_sources", "known_from", "limits")
 
     def __init__(self, limits: AppendIdLimits | None = None) -> None:
         self.limits = limits or AppendIdLimits()
@@ -85,10 +90,11 @@ class AppendIds:
         """Oldest first."""
         self._of_producer: dict[int, dict[bytes, None]] = {}
         """The ids of each producer, oldest first."""
-        self._by_count: dict[int, dict[int, None]] = {}
-        """The producers by the number of ids that they have."""
-        self._count_max = 0
-        """The largest key of `_by_count`."""
+        self._source_of: dict[int, str] = {}
+        """The source of each producer that has ids."""
+        self._sources: Holders[str] = Holders()
+        self._producers: dict[str, Holders[int]] = {}
+        """The producers of each source."""
 
     def __len__(self) -> int:
         return len(self._appends)
@@ -97,15 +103,18 @@ class AppendIds:
         """The append with this id, if it is remembered."""
         return self._appends.get(append_id)
 
-    def add(self, append_id: bytes, append: NamedAppend) -> None:
-        """Remember an append that is in the log. One beyond the limits is forgotten, perhaps another
-        producer's."""
+    def add(self, append_id: bytes, append: NamedAppend, source: str = UNKNOWN_SOURCE) -> None:
+        """Remember an append that is in the log. `source` is who introduced its producer; it counts if the
+        producer has no ids yet. One append beyond the limits is forgotten, perhaps another producer's."""
         if append_id in self._appends:
             self._remove(append_id)
         self._appends[append_id] = append
-        ids = self._of_producer.setdefault(append.producer_id, {})
+        producer_id = append.producer_id
+        ids = self._of_producer.setdefault(producer_id, {})
         ids[append_id] = None
-        self._count(append.producer_id, len(ids) - 1, len(ids))
+        source = self._source_of.setdefault(producer_id, source)
+        self._sources.add(source)
+        self._producers.setdefault(source, Holders()).add(producer_id)
         if len(ids) > self.limits.ids_max_per_producer:
             self._forget(next(iter(ids)))
         while len(self._appends) > self.limits.ids_max:
@@ -120,28 +129,28 @@ class AppendIds:
         return sorted(append.first_offset for append in self._appends.values())
 
     def forget_some(self, count: int) -> None:
-        """Forget so many ids, the oldest of the producer with the most first."""
+        """Forget so many ids, the oldest of the producer with the most first, in the source with the most."""
         for _ in range(min(count, len(self._appends))):
-            producer_id = next(iter(self._by_count[self._count_max]))
+            producer_id = self._producers[self._sources.first_with_most()].first_with_most()
             self._forget(next(iter(self._of_producer[producer_id])))
 
     def clear(self, known_from: int) -> None:
         """Forget all ids: the log has no batches before `known_from`, or they have not been read."""
         self._appends.clear()
         self._of_producer.clear()
-        self._by_count.clear()
-        self._count_max = 0
+        self._source_of.clear()
+        self._sources.clear()
+        self._producers.clear()
         self.known_from = known_from
 
     def _least_needed(self, newest: NamedAppend) -> bytes:
-        """The id to forget for `newest`: an old one, else one of the producer with the most, which is the
-        producer of `newest` if no other has more."""
+        """The id to forget for `newest`: an old one, else one of the source with the most, and in it of the
+        producer with the most; those of `newest` if no others have more."""
         oldest, append = next(iter(self._appends.items()))
         if newest.remembered_ms - append.remembered_ms >= self.limits.retention_ms:
             return oldest
-        most = self._by_count[self._count_max]
-        is_one_of_them = newest.producer_id in most and self._count_max > 1
-        producer_id = newest.producer_id if is_one_of_them else next(iter(most))
+        source = self._sources.first_with_most(self._source_of[newest.producer_id])
+        producer_id = self._producers[source].first_with_most(newest.producer_id)
         return next(iter(self._of_producer[producer_id]))
 
     def _forget(self, append_id: bytes) -> None:
@@ -149,24 +158,18 @@ class AppendIds:
 
     def _remove(self, append_id: bytes) -> NamedAppend:
         append = self._appends.pop(append_id)
-        ids = self._of_producer[append.producer_id]
+        producer_id = append.producer_id
+        ids = self._of_producer[producer_id]
         del ids[append_id]
-        self._count(append.producer_id, len(ids) + 1, len(ids))
+        source = self._source_of[producer_id]
+        self._sources.take(source)
+        producers = self._producers[source]
+        producers.take(producer_id)
         if not ids:
-            del self._of_producer[append.producer_id]
+            del self._of_producer[producer_id], self._source_of[producer_id]
+        if not len(producers):
+            del self._producers[source]
         return append
-
-    def _count(self, producer_id: int, before: int, after: int) -> None:
-        """Move a producer whose number of ids has changed by one."""
-        if before:
-            del self._by_count[before][producer_id]
-        if after:
-            self._by_count.setdefault(after, {})[producer_id] = None
-        self._count_max = max(self._count_max, after)
-        if before and not self._by_count[before]:
-            del self._by_count[before]
-            if before == self._count_max:
-                self._count_max = after
 
     # Snapshots ----------------------------------------------------------------------------------------
 

@@ -70,9 +70,9 @@ OWN_SETTINGS = (
         "Maximum number of append ids that a broker remembers of each partition, in about 500 bytes of "
         "memory each. A conditional append that repeats one of these ids gets the offset of the first. "
         "Beyond the maximum the broker forgets the oldest id if that is older than append.ids.retention.ms, "
-        "otherwise the oldest of the producer with the most ids. An append whose id it may have forgotten is "
-        "refused with APPEND_ID_UNKNOWN. 0: no ids are remembered. Set it alike on all brokers, because any "
-        "of them may lead.",
+        "otherwise the oldest of the producer with the most ids, in the source (a principal, or an address) "
+        "with the most. An append whose id it may have forgotten is refused with APPEND_ID_UNKNOWN. 0: no "
+        "ids are remembered. Set it alike on all brokers, because any of them may lead.",
         minimum=0,
     ),
     Setting(
@@ -85,7 +85,7 @@ OWN_SETTINGS = (
         "append.ids.total.max", SettingType.INT, 200_000,
         "Maximum number of append ids that a broker remembers of all partitions together, in about 500 bytes "
         "of memory each. Beyond it the broker forgets ids of the partition that has the most: the oldest of "
-        "the producer with the most.",
+        "the producer with the most there, in the source with the most.",
         minimum=1,
     ),
     Setting(

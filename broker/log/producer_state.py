@@ -307,7 +307,7 @@ class ProducerStates:
         )
         if self.totals is not None and self.append_ids.find(append_id) is None:
             self.totals.append_id_comes()
-        self.append_ids.add(append_id, append)
+        self.append_ids.add(append_id, append, self.introductions.source_of(header.producer_id))
 
     @property
     def first_open_transaction(self) -> int | None:

@@ -406,6 +406,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "append-id-forgotten-for-strangers": lambda path: (
         of_append_ids.test_beyond_the_limit_for_all_the_producer_with_the_most_ids_forgets_one()
     ),
+    "append-ids-counted-by-producer": lambda path: (
+        of_append_ids.test_many_producers_of_one_source_take_no_ids_from_another()
+    ),
     "append-id-bound-stays": lambda path: (
         of_append_ids.test_a_follower_does_not_know_the_ids_in_a_gap_that_compaction_has_left()
     ),

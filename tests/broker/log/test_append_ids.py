@@ -238,6 +238,20 @@ def test_of_producers_with_as_many_ids_the_one_that_wrote_longest_ago_forgets_on
     assert log.producers.append_ids.known_from == 2
 
 
+def test_many_producers_of_one_source_take_no_ids_from_another() -> None:
+    """A producer id costs a client nothing."""
+    log = limited(ids_max=10)
+    log.producers.introduce(1, "honest", START_MS)
+    filled(log, 1, range(5))
+    for number in range(20, 60):
+        log.producers.introduce(number, "stranger", START_MS)
+        append(log, number, producer_id=number)
+    assert set(known(log)) == {*range(5), *range(55, 60)}
+    assert append(log, 0) == (0, True)
+    log.producers.forget_ids(4)
+    assert set(known(log)) == {2, 3, 4, 57, 58, 59}
+
+
 def test_old_ids_are_forgotten_first_and_only_where_there_are_too_many() -> None:
     log = limited(ids_max=4, retention_ms=1000)
     filled(log, 1, range(1))
@@ -257,7 +271,11 @@ def test_every_id_from_the_bound_on_is_known_whoever_appends(seed: int) -> None:
     for offset in range(200):
         append_id = named(rng.randrange(150))
         appended[append_id] = offset
-        ids.add(append_id, NamedAppend(offset, 0, START_MS, rng.randrange(5), START_MS + offset))
+        producer_id = rng.randrange(5)
+        append = NamedAppend(offset, 0, START_MS, producer_id, START_MS + offset)
+        ids.add(append_id, append, rng.choice(["", "a", "b"]))
+        if rng.random() < 0.05:
+            ids.forget_some(rng.randrange(4))
         if rng.random() < 0.05:
             restored = AppendIds(limits)
             restored.restore(memoryview(ids.encode()), offset + 1)

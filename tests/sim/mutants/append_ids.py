@@ -102,6 +102,15 @@ def _forget_the_oldest() -> Sequence[Patch]:
     return [(AppendIds, "_least_needed", mutant)]
 
 
+def _count_by_producer() -> Sequence[Patch]:
+    add = AppendIds.add
+
+    def mutant(self: AppendIds, append_id: bytes, append: NamedAppend, source: str = "") -> None:
+        add(self, append_id, append)
+
+    return [(AppendIds, "add", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "append-id-forgotten-at-failover",
@@ -155,5 +164,10 @@ RARE = (
         "append-id-forgotten-for-strangers",
         "appends of one producer make a log forget the ids of others",
         _forget_the_oldest,
+    ),
+    Mutation(
+        "append-ids-counted-by-producer",
+        "a client that appends with ever other producer ids makes a log forget the append ids of others",
+        _count_by_producer,
     ),
 )
