@@ -1,4 +1,4 @@
-"""Compacts the logs of topics with cleanup.policy=compact, the dirtiest first, in worker threads.
+"""Compacts the logs of topics with cleanup.policy=compact in worker threads; `turns` says in which order.
 
 Each replica compacts its own log, below its own high watermark. A log that cannot be compacted is marked and
 skipped until the segment in question has changed; the others are compacted.
@@ -21,9 +21,10 @@ from holdfast_log.broker.cleaning.cleaning_pass import (
     sources_of,
 )
 from holdfast_log.broker.cleaning.horizons import NEVER_MS, HorizonSearch
-from holdfast_log.broker.cleaning.plan import CleaningPlan, best_plan, clean_segments, must_roll, plan_of
+from holdfast_log.broker.cleaning.plan import CleaningPlan, clean_segments, must_roll, plan_of
 from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.cleaning.sources import UncleanableSegment
+from holdfast_log.broker.cleaning.turns import CleaningTurns, Rests
 from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
@@ -33,6 +34,7 @@ from holdfast_log.broker.setting_groups import Live
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
 from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 
@@ -100,8 +102,10 @@ class Cleaner:
         """The logs that are being compacted."""
         self._searched: dict[Log, None] = {}
         """The logs whose horizons are being looked for."""
-        self._resting: dict[Log, float] = {}
-        """Logs whose last pass was not completed → when the next one may begin, in seconds of the clock."""
+        self._is_passs_turn = True
+        """Whether a pass begins next, and not a search for horizons, if there is work of both kinds."""
+        self._turns = CleaningTurns(INTERNAL_TOPICS.__contains__)
+        self._rests = Rests(clock.seconds)
         self._horizons: dict[Log, int] = {}
         """When the first tombstone may go that compaction has left in a log, in ms of the time of day. Only
         logs that this process has compacted or looked through are here."""
@@ -123,20 +127,33 @@ class Cleaner:
     # -- choosing ------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Begin passes over the dirtiest logs, and look again later."""
+        """Begin passes over the logs whose turn it is, and look again later."""
         settings = self._settings.current()
         while len(self.busy) + len(self._searched) < settings.threads and not self._is_stopped:
-            plan = best_plan(self._plans())
-            if plan is not None:
-                self._begin(plan, settings)
-            elif not self._begin_search():
+            first, second = self._kinds_in_turn()
+            if not first() and not second():
                 break
         if not self._is_stopped and not self._alarm.is_set:
             self._alarm.set(settings.backoff_ms / 1000)
 
+    def _kinds_in_turn(self) -> tuple[Callable[[], bool], Callable[[], bool]]:
+        """What begins a pass, and what begins a search, in turn: if there is always a log to compact, there
+        still are searches."""
+        self._is_passs_turn = not self._is_passs_turn
+        if self._is_passs_turn:
+            return self._begin_search, self._begin_pass
+        return self._begin_pass, self._begin_search
+
+    def _begin_pass(self) -> bool:
+        """Begin the pass whose turn it is. Returns whether there is one."""
+        plan = self._turns.choose(self._plans(), self._clock.seconds())
+        if plan is not None:
+            self._begin(plan, self._settings.current())
+        return plan is not None
+
     def _plans(self) -> Iterator[CleaningPlan]:
-        now_s, now_ms = self._clock.seconds(), self._date_ms()
-        self._resting = {log: end_s for log, end_s in self._resting.items() if end_s > now_s}
+        now_ms = self._date_ms()
+        self._rests.forget_others(self._logs)
         self.uncleanable = {
             log: mark for log, mark in self.uncleanable.items() if log.failure is None and mark.holds(log)
         }
@@ -153,7 +170,7 @@ class Cleaner:
             is_compacted
             and log not in self.busy
             and log not in self._searched
-            and log not in self._resting
+            and not self._rests.is_resting(log)
             and log not in self.uncleanable
         )
 
@@ -175,6 +192,7 @@ class Cleaner:
     def _begin(self, plan: CleaningPlan, settings: CleanerSettings) -> None:
         log = plan.log
         self.busy[log] = None
+        self._turns.begin(log, self._clock.seconds())
         around = PassSurroundings(
             self._disk,
             self._workers,
@@ -187,7 +205,7 @@ class Cleaner:
         cleaning = CleaningPass(plan, around)
         begun_s, begun_ms = self._clock.seconds(), self._date_ms()
         done = ensureDeferred(cleaning.run())
-        done.addCallback(lambda _: self._completed(log, cleaning, begun_s))
+        done.addCallback(lambda _: self._completed(plan, cleaning, begun_s))
         # What has stayed although its horizon had passed stays for another reason: the log's last record.
         done.addCallback(lambda _: self._note_horizons(log, cleaning.horizons, after_ms=begun_ms))
         done.addErrback(lambda failure: self._failed(log, failure))
@@ -225,8 +243,11 @@ class Cleaner:
             await self._pause(size)
         self._note_horizons(log, search.horizons)
 
-    def _completed(self, log: Log, cleaning: CleaningPass, begun_s: float) -> None:
+    def _completed(self, plan: CleaningPlan, cleaning: CleaningPass, begun_s: float) -> None:
+        log = plan.log
         self.passes += 1
+        if cleaning.end_offset == plan.segments[-1].next_offset:
+            self._rests.completed(log, cleaning.bytes_before, cleaning.bytes_after, self._backoff_s)
         logger.info(
             "Compacted %s up to offset %d in %d ms: %d bytes were %d before",
             log.topic_partition, cleaning.end_offset, round((self._clock.seconds() - begun_s) * 1000),
@@ -236,10 +257,12 @@ class Cleaner:
     def _failed(self, log: Log, failure: Failure) -> None:
         """Errback of a pass."""
         error = failure.value
-        self._resting[log] = self._clock.seconds() + self._settings.current().backoff_ms / 1000
         if isinstance(error, CleaningAborted) or log.failure is not None:
+            self._rests.aborted(log, self._backoff_s)
             logger.info("The compaction of %s was aborted, because the log has changed", log.topic_partition)
-        elif isinstance(error, UncleanableSegment):
+            return
+        self._rests.failed(log, self._backoff_s)
+        if isinstance(error, UncleanableSegment):
             self._mark(log, error)
         elif isinstance(error, FileNotFoundError) or is_pressure(error):
             logger.warning("The compaction of %s is tried again: %s", log.topic_partition, error)
@@ -269,8 +292,14 @@ class Cleaner:
         )  # fmt: skip
         log.suspect_at(error.offset, str(error))
 
+    @property
+    def _backoff_s(self) -> float:
+        return self._settings.current().backoff_ms / 1000
+
     def _ended(self, log: Log) -> None:
-        self.busy.pop(log, None)
+        if log in self.busy:
+            del self.busy[log]
+            self._turns.end(log, self._clock.seconds(), self.busy)
         self._searched.pop(log, None)
         if not self._is_stopped:
             self._alarm.set(0.0)

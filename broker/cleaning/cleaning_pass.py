@@ -133,11 +133,10 @@ class CleaningPass:
         """The base offset of the last batch of each producer that the log remembers."""
         log, around = self._log, self._around
         path = snapshot_path(log.directory, self._left[-1].next_offset)
-        found = await around.workers.run(last_batches, around.disk, path, sources_of(self._left))
+        known = log.producers.ids()
+        found = await around.workers.run(last_batches, around.disk, path, sources_of(self._left), known)
         self._check()
-        return {
-            producer: offset for producer, offset in found.items() if log.producers.get(producer) is not None
-        }
+        return found
 
     async def _clean_group(self, group: Sequence[Segment], table: Table, producers: dict[int, int]) -> None:
         log, around, settings = self._log, self._around, self._around.settings

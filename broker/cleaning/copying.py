@@ -18,7 +18,7 @@ from holdfast_log.broker.cleaning.horizons import horizons_in
 from holdfast_log.broker.cleaning.sources import Source, SourceReader
 from holdfast_log.broker.log import names
 from holdfast_log.broker.log.disk import Disk, DiskFile
-from holdfast_log.broker.log.index import encode_offsets, encode_times
+from holdfast_log.broker.log.index_entries import IndexEntries, offset_entries, time_entries
 from holdfast_log.protocol import compaction
 from holdfast_log.protocol.batches import (
     HEADER_SIZE,
@@ -45,8 +45,8 @@ class _NewIndexes:
 
     base_offset: int
     interval_bytes: int
-    offsets: list[tuple[int, int]] = field(default_factory=list)
-    times: list[tuple[int, int]] = field(default_factory=list)
+    offsets: IndexEntries = field(default_factory=offset_entries)
+    times: IndexEntries = field(default_factory=time_entries)
     max_timestamp: int = NO_TIMESTAMP
     _offset_of_max_timestamp: int = 0
     _bytes_since_entry: int = 0
@@ -57,7 +57,7 @@ class _NewIndexes:
             self.max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset - self.base_offset
         if self._bytes_since_entry > self.interval_bytes:
-            self.offsets.append((last_offset - self.base_offset, position))
+            self.offsets.append(last_offset - self.base_offset, position)
             self._note_time()
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
@@ -65,14 +65,14 @@ class _NewIndexes:
 
     def finish(self) -> None:
         """Add the last entries: no batch follows."""
-        if self._last[1] and self._last not in self.offsets[-1:]:
-            self.offsets.append(self._last)
+        if self._last[1] and self._last != self.offsets.last:
+            self.offsets.append(*self._last)
         self._note_time()
 
     def _note_time(self) -> None:
-        is_later = not self.times or self.max_timestamp > self.times[-1][0]
-        if self.max_timestamp != NO_TIMESTAMP and is_later:
-            self.times.append((self.max_timestamp, self._offset_of_max_timestamp))
+        last = self.times.last
+        if self.max_timestamp != NO_TIMESTAMP and (last is None or self.max_timestamp > last[0]):
+            self.times.append(self.max_timestamp, self._offset_of_max_timestamp)
 
 
 class GroupCopy:
@@ -182,8 +182,8 @@ class GroupCopy:
         if self.is_changed:
             file.fsync()
             stem = self._path.removesuffix(names.LOG + names.CLEANED)
-            self._write(stem + names.INDEX + names.CLEANED, encode_offsets(self._indexes.offsets))
-            self._write(stem + names.TIME_INDEX + names.CLEANED, encode_times(self._indexes.times))
+            self._write(stem + names.INDEX + names.CLEANED, self._indexes.offsets.encode())
+            self._write(stem + names.TIME_INDEX + names.CLEANED, self._indexes.times.encode())
         self.close()
 
     def _write(self, path: str, data: bytes) -> None:

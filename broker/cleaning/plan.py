@@ -1,4 +1,4 @@
-"""Decides which log is compacted next, which part of it, and which of its segments become one.
+"""Decides which part of a log can be compacted, whether enough of it, and which of its segments become one.
 
 A log consists of a part that has been compacted (*clean*), a part that can be (*dirty*), and a rest that
 cannot yet: the active segment, records that are not committed or not durable, open transactions, damage, and
@@ -7,7 +7,7 @@ records younger than `min.compaction.lag.ms`. Only whole segments are compacted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -16,6 +16,7 @@ from holdfast_log.broker.cleaning.sources import UncleanableSegment
 from holdfast_log.broker.log.damage import SuspectSegment
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from holdfast_log.broker.log.segment_times import believed_ms
 from holdfast_log.broker.log.settings import LogSettings
 
 _GROUP_MAX = 32
@@ -78,7 +79,7 @@ def _dirty_plan(log: Log, segments: Sequence[Segment], now_ms: int) -> CleaningP
     enough."""
     settings = log.settings
     first_dirty = max(log.cleaned_offset, log.segments[0].base_offset)
-    segments = _old_enough(segments, first_dirty, settings.min_compaction_lag_ms, now_ms)
+    segments = _old_enough(log, segments, first_dirty, now_ms)
     dirty = [segment for segment in segments if segment.next_offset > first_dirty]
     if not dirty:
         return None
@@ -96,36 +97,36 @@ def _is_settled(end: int, segment: Segment) -> bool:
     return segment.next_offset <= end and segment.damage is None and segment.size > 0
 
 
-def _old_enough(segments: Sequence[Segment], first_dirty: int, lag_ms: int, now_ms: int) -> Sequence[Segment]:
-    """The segments before the first dirty one with a record younger than `lag_ms`."""
+def _old_enough(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> Sequence[Segment]:
+    """The segments before the first dirty one with a record younger than `min.compaction.lag.ms`."""
+    lag_ms = log.settings.min_compaction_lag_ms
     if lag_ms <= 0:
         return segments
     for number, segment in enumerate(segments):
-        if segment.next_offset > first_dirty and _latest_timestamp(segment) > now_ms - lag_ms:
+        if segment.next_offset > first_dirty and _latest_ms(log, segment, now_ms) > now_ms - lag_ms:
             return segments[:number]
     return segments
 
 
-def _latest_timestamp(segment: Segment) -> int:
-    """The largest timestamp of a record, in ms; if none has one, the time at which the segment began."""
+def _latest_ms(log: Log, segment: Segment, now_ms: int) -> int:
+    """When the latest record of a segment was written."""
     try:
-        latest = segment.max_timestamp
+        return believed_ms(log, segment, segment.max_timestamp, now_ms)
     except SuspectSegment as error:
         raise UncleanableSegment(segment.base_offset, str(error)) from None
-    return segment.created_ms if latest < 0 else latest
 
 
 def _is_due(segment: Segment, lag_ms_max: int, now_ms: int) -> bool:
     if lag_ms_max == NO_LIMIT_MS:
         return False
-    return now_ms - _first_timestamp(segment) > lag_ms_max
+    return now_ms - _first_ms(segment, now_ms) > lag_ms_max
 
 
-def _first_timestamp(segment: Segment) -> int:
-    """The timestamp of the first batch of a segment in ms; if it has none, the time at which the segment
-    began."""
+def _first_ms(segment: Segment, now_ms: int) -> int:
+    """When the first batch of a segment was written, by its timestamp in ms; if it has none, or that time has
+    not come, the time at which the segment began."""
     first = next(segment.headers(0), None)
-    if first is None or first.max_timestamp < 0:
+    if first is None or not 0 <= first.max_timestamp <= now_ms:
         return segment.created_ms
     return first.max_timestamp
 
@@ -135,11 +136,6 @@ def must_roll(log: Log, now_ms: int) -> bool:
     be compacted only once the log has another one. Raises OSError."""
     active, lag_ms_max = log.segments.active, log.settings.max_compaction_lag_ms
     return bool(active.size) and _is_due(active, lag_ms_max, now_ms)
-
-
-def best_plan(plans: Iterable[CleaningPlan]) -> CleaningPlan | None:
-    """The plan for the dirtiest log; those that are due come first. None if there is none."""
-    return max(plans, key=lambda plan: (plan.is_due, plan.dirty_ratio), default=None)
 
 
 def groups_of(segments: Sequence[Segment], settings: LogSettings) -> list[list[Segment]]:

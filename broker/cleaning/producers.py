@@ -7,7 +7,7 @@ batch. For workers: these functions use no log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from holdfast_log.broker.cleaning.sources import Source
 from holdfast_log.broker.log import scan
@@ -17,26 +17,35 @@ from holdfast_log.broker.log.producer_state import decode_snapshot
 logger = logging.getLogger(__name__)
 
 
-def last_batches(disk: Disk, snapshot: str, sources: Sequence[Source]) -> dict[int, int]:
-    """Producer id → base offset of its last batch in the sources. `snapshot` is the path of the snapshot at
-    their end; without it the headers of all batches are read. Raises OSError."""
+def last_batches(
+    disk: Disk, snapshot: str, sources: Sequence[Source], known: Container[int]
+) -> dict[int, int]:
+    """Producer id → base offset of its last batch in the sources, of the producers that are `known`.
+
+    `snapshot` is the path of the snapshot at their end; without it the headers of all batches are read, which
+    may name any number of others. Raises OSError.
+    """
     try:
         entries = decode_snapshot(disk.read(snapshot))
     except FileNotFoundError:
-        return _scanned(disk, sources)
+        return _scanned(disk, sources, known)
     except ValueError as error:
         logger.warning("Ignoring %s: %s", snapshot, error)
-        return _scanned(disk, sources)
-    return {entry.producer_id: entry.batches[-1].first_offset for entry in entries if entry.batches}
+        return _scanned(disk, sources, known)
+    return {
+        entry.producer_id: entry.batches[-1].first_offset
+        for entry in entries
+        if entry.batches and entry.producer_id in known
+    }
 
 
-def _scanned(disk: Disk, sources: Sequence[Source]) -> dict[int, int]:
+def _scanned(disk: Disk, sources: Sequence[Source], known: Container[int]) -> dict[int, int]:
     last: dict[int, int] = {}
     for source in sources:
         file = disk.open(source.path)
         try:
             for header in scan.headers(file, 0, source.size):
-                if header.producer_id >= 0 and not header.is_control:
+                if header.producer_id in known and not header.is_control:
                     last[header.producer_id] = header.base_offset
         finally:
             file.close()

@@ -180,7 +180,8 @@ read_state(const State *state, Append *append, int64_t segment_bytes, int64_t ag
         || append->last_offset - append->base_offset > MAX_RELATIVE_OFFSET) {
         return 0;
     }
-    int has_times = append->first_timestamp >= 0 && append->max_timestamp >= 0;
+    int has_times
+        = append->first_timestamp >= 0 && append->first_timestamp <= now_ms && append->max_timestamp >= 0;
     int64_t age_ms = has_times ? append->max_timestamp - append->first_timestamp : now_ms - append->created_ms;
     if (age_ms > age_ms_max) {
         return 0;

@@ -17,12 +17,13 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import le, lt
 from typing import NamedTuple
 
 from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.index_entries import Pair
 from holdfast_log.broker.log.open_files import OpenFiles
 
 _OFFSET_ENTRY = struct.Struct(">ii")
@@ -30,8 +31,8 @@ _TIME_ENTRY = struct.Struct(">qi")
 WRITE_EVERY = 512
 """Number of entries that are written to an index file together."""
 _WINDOW_ENTRIES = 512
-
-Pair = tuple[int, int]
+_CHECKED_AT_ONCE = 8192
+"""Number of entries in memory while an index is checked, however many it has."""
 
 
 class _PairFile:
@@ -103,6 +104,14 @@ class _PairFile:
             *map(_as_pair, self._entry.iter_unpack(data)),
             *zip(self._first, self._second, strict=True),
         ]
+
+    def _windows(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """The two columns of the entries in the file, a part at a time."""
+        written = self._count_written() if self._written is None else self._written
+        for start in range(0, written, _CHECKED_AT_ONCE):
+            data = self._read(start, min(_CHECKED_AT_ONCE, written - start))
+            first, second = zip(*self._entry.iter_unpack(data), strict=True)
+            yield first, second
 
     def reload(self) -> None:
         """Forget the open file and the entries in memory: another file, with all entries, has replaced it."""
@@ -187,34 +196,6 @@ def _as_pair(values: tuple[int, ...]) -> Pair:
     return values[0], values[1]
 
 
-def encode_offsets(pairs: Iterable[Pair]) -> bytes:
-    """The content of an `.index` with these entries."""
-    return b"".join([_OFFSET_ENTRY.pack(*pair) for pair in pairs])
-
-
-def encode_times(pairs: Iterable[Pair]) -> bytes:
-    """The content of a `.timeindex` with these entries."""
-    return b"".join([_TIME_ENTRY.pack(*pair) for pair in pairs])
-
-
-def decode_offset_entries(data: bytes) -> list[Pair]:
-    """The entries of an `.index`, without the zeros behind them."""
-    return _decode_entries(_OFFSET_ENTRY, data)
-
-
-def decode_time_entries(data: bytes) -> list[Pair]:
-    """The entries of a `.timeindex`, without the zeros behind them."""
-    return _decode_entries(_TIME_ENTRY, data)
-
-
-def _decode_entries(entry: struct.Struct, data: bytes) -> list[Pair]:
-    size = len(data) - len(data) % entry.size
-    pairs = [_as_pair(values) for values in entry.iter_unpack(memoryview(data)[:size])]
-    while len(pairs) > 1 and pairs[-1] == (0, 0):
-        pairs.pop()
-    return [] if pairs == [(0, 0)] else pairs
-
-
 class _Window(NamedTuple):
     """Consecutive entries of an offset index, as last read from the file."""
 
@@ -289,18 +270,18 @@ class OffsetIndex(_PairFile):
     def is_sound(self, log_size: int, next_offset: int) -> bool:
         """Whether all entries ascend and are possible in a log of `log_size` bytes up to `next_offset`. Reads
         the whole file."""
-        values = array("i", self._read(0, len(self) - len(self._first)))
-        if sys.byteorder == "little":
-            values.byteswap()
-        offsets, positions = values[0::2], values[1::2]
-        return not values or (
-            offsets[0] > 0
-            and positions[0] > 0
-            and offsets[-1] < next_offset - self.base_offset
-            and positions[-1] < log_size
-            and all(map(lt, offsets, islice(offsets, 1, None)))
-            and all(map(lt, positions, islice(positions, 1, None)))
-        )
+        before = (0, 0)
+        for values in self._windows():
+            offsets, positions = values
+            if not (
+                before[0] < offsets[0]
+                and before[1] < positions[0]
+                and all(map(lt, offsets, islice(offsets, 1, None)))
+                and all(map(lt, positions, islice(positions, 1, None)))
+            ):
+                return False
+            before = offsets[-1], positions[-1]
+        return before == (0, 0) or (before[0] < next_offset - self.base_offset and before[1] < log_size)
 
 
 class TimeIndex(_PairFile):
@@ -342,13 +323,14 @@ class TimeIndex(_PairFile):
     def is_sound(self, next_offset: int) -> bool:
         """Whether all entries ascend and are possible in a segment up to `next_offset`. Reads the whole
         file."""
-        pairs = list(self._entry.iter_unpack(self._read(0, len(self) - len(self._first))))
-        timestamps = [timestamp for timestamp, _ in pairs]
-        offsets = [offset for _, offset in pairs]
-        return not pairs or (
-            timestamps[0] >= 0
-            and offsets[0] >= 0
-            and offsets[-1] < next_offset - self.base_offset
-            and all(map(lt, timestamps, islice(timestamps, 1, None)))
-            and all(map(le, offsets, islice(offsets, 1, None)))
-        )
+        before: Pair = (-1, 0)
+        for timestamps, offsets in self._windows():
+            if not (
+                before[0] < timestamps[0]
+                and before[1] <= offsets[0]
+                and all(map(lt, timestamps, islice(timestamps, 1, None)))
+                and all(map(le, offsets, islice(offsets, 1, None)))
+            ):
+                return False
+            before = timestamps[-1], offsets[-1]
+        return before[0] < 0 or before[1] < next_offset - self.base_offset

@@ -6,7 +6,6 @@ the files itself, and the scrubber applies the result.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,12 +15,7 @@ from holdfast_log.broker.log.behind_damage import end_of_damaged_batch
 from holdfast_log.broker.log.damage import BatchPlace, Damage
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.epochs import LeaderEpochs
-from holdfast_log.broker.log.index import (
-    decode_offset_entries,
-    decode_time_entries,
-    encode_offsets,
-    encode_times,
-)
+from holdfast_log.broker.log.index_entries import IndexEntries, offset_entries, time_entries
 from holdfast_log.protocol.batches import NO_TIMESTAMP, BatchHeader
 
 
@@ -69,12 +63,11 @@ class Inspection:
     _last_position: int = 0
     _max_timestamp: int = NO_TIMESTAMP
     _offset_of_max_timestamp: int = 0
-    _positions: array[int] = field(default_factory=lambda: array("i"))
-    _last_offsets: array[int] = field(default_factory=lambda: array("i"))
+    _indexed: IndexEntries = field(default_factory=offset_entries)
     _behind: BatchPlace | None = None
     _behind_position: int = -1
     _behind_next_offset: int = -1
-    _timed: list[tuple[int, int]] = field(default_factory=list)
+    _timed: IndexEntries = field(default_factory=time_entries)
 
     @property
     def end_offset(self) -> int:
@@ -119,9 +112,9 @@ class Inspection:
         times: Sequence[tuple[int, int]] = ()
         try:
             if self.offset_index is not None:
-                offsets = decode_offset_entries(self.disk.read(self.offset_index))
+                offsets = offset_entries(self.disk.read(self.offset_index))
             if self.time_index is not None:
-                times = decode_time_entries(self.disk.read(self.time_index))
+                times = time_entries(self.disk.read(self.time_index))
         except FileNotFoundError:
             self.are_indexes_sound = False
         self._offsets, self._times = _Expected(offsets), _Expected(times)
@@ -205,8 +198,7 @@ class Inspection:
         if header.max_timestamp > self._max_timestamp:
             self._max_timestamp, self._offset_of_max_timestamp = header.max_timestamp, last_offset
         if self._bytes_since_entry > self.index_interval:
-            self._last_offsets.append(last_offset - self.base_offset)
-            self._positions.append(header.position)
+            self._indexed.append(last_offset - self.base_offset, header.position)
             self._note_time()
             self._bytes_since_entry = 0
         self._bytes_since_entry += header.size
@@ -214,16 +206,15 @@ class Inspection:
         self._position, self._next_offset = header.end, header.next_offset
 
     def _note_time(self) -> None:
-        if self._max_timestamp != NO_TIMESTAMP and (
-            not self._timed or self._max_timestamp > self._timed[-1][0]
-        ):
-            self._timed.append((self._max_timestamp, self._offset_of_max_timestamp - self.base_offset))
+        last = self._timed.last
+        if self._max_timestamp != NO_TIMESTAMP and (last is None or self._max_timestamp > last[0]):
+            self._timed.append(self._max_timestamp, self._offset_of_max_timestamp - self.base_offset)
 
     def _note_end(self) -> None:
         """Add the last entries of a segment that is complete."""
-        if self._last_position and (not self._positions or self._positions[-1] < self._last_position):
-            self._last_offsets.append(self._next_offset - 1 - self.base_offset)
-            self._positions.append(self._last_position)
+        last = self._indexed.last
+        if self._last_position and (last is None or last[1] < self._last_position):
+            self._indexed.append(self._next_offset - 1 - self.base_offset, self._last_position)
         self._note_time()
 
     def _compare(self, header: BatchHeader) -> None:
@@ -249,6 +240,5 @@ class Inspection:
 
     def write_indexes(self, offset_index: str, time_index: str) -> None:
         """Replace both index files by ones built from the batches. Raises OSError."""
-        pairs = list(zip(self._last_offsets, self._positions, strict=True))
-        self.disk.write_atomically(offset_index, encode_offsets(pairs))
-        self.disk.write_atomically(time_index, encode_times(self._timed))
+        self.disk.write_atomically(offset_index, self._indexed.encode())
+        self.disk.write_atomically(time_index, self._timed.encode())

@@ -150,6 +150,10 @@ class ProducerStates:
     def entries(self) -> list[ProducerEntry]:
         return list(self._entries.values())
 
+    def ids(self) -> frozenset[int]:
+        """The ids of all producers, as they are now."""
+        return frozenset(self._entries)
+
     def check(self, headers: Sequence[BatchHeader]) -> AppendedBatch | None:
         """Check whether a leader may append these batches, in order; nothing is changed.
 

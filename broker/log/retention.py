@@ -49,8 +49,8 @@ class SegmentFacts:
 
     `next_offset` is where the following segment begins, or the log end. After compaction it may be later than
     the segment's last record.
-    `latest_ms` is the largest timestamp of a record in ms, or, if no record has one, the time at which the
-    file was last written; None if it has not been read yet.
+    `latest_ms` is the largest timestamp of a record in ms, or, if no record has one or that time has not come
+    yet, the time at which the file was last written; None if it has not been read yet.
     """
 
     base_offset: int
@@ -66,8 +66,8 @@ class Removal:
     first, each with the reason.
 
     `unread` is the base offset of the segment that would be next if it is old enough, but whose `latest_ms`
-    must be read first. `kept_by_future` is the base offset of the first segment that stays, if one of its
-    records has a timestamp later than now.
+    must be read first. `kept_by_future` is the base offset of the first segment that stays, if even its
+    file was written later than now, so that a clock must be wrong.
     """
 
     log_start_offset: int
@@ -89,9 +89,8 @@ def removal(
     up to the first one that stays.
 
     A segment is removed if all its records lie before the log start, if the log has at least
-    `rule.bytes_max` bytes without it, or if its latest record is older than `rule.age_ms_max`. A timestamp in
-    the future therefore keeps its segment, and all later ones, until that time and the maximum age have
-    passed.
+    `rule.bytes_max` bytes without it, or if its latest record is older than `rule.age_ms_max`. A record whose
+    timestamp is in the future counts as old as its file.
     """
     removed: list[tuple[int, RemovalReason]] = []
     start = log_start_offset

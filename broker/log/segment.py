@@ -253,14 +253,15 @@ class Segment:
 
     def age_ms(self, max_timestamp: int, now_ms: int) -> int:
         """Time in ms from the first batch to a coming batch of `max_timestamp`, by the timestamps of their
-        records; if either has none, the time since the segment was created."""
+        records; if either has none, or that of the first has not come yet, the time since the segment was
+        created."""
         first_timestamp = self._first_timestamp
         if first_timestamp is None:
             first = next(self.headers(0), None)
             if first is None:
                 return now_ms - self.created_ms
             first_timestamp = self._first_timestamp = first.max_timestamp
-        if first_timestamp >= 0 and max_timestamp >= 0:
+        if 0 <= first_timestamp <= now_ms and max_timestamp >= 0:
             return max_timestamp - first_timestamp
         return now_ms - self.created_ms
 

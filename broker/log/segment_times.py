@@ -17,26 +17,36 @@ from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segment_indexes import largest_timestamp
 
 
-def segment_facts(log: Log) -> Iterator[SegmentFacts]:
-    """The facts of each segment, oldest first. Raises OSError."""
+def segment_facts(log: Log, now_ms: int) -> Iterator[SegmentFacts]:
+    """The facts of each segment, oldest first, at this time of day. Raises OSError."""
     for segment, following in zip_longest(log.segments, islice(log.segments, 1, None)):
         yield SegmentFacts(
             segment.base_offset,
             segment.next_offset if following is None else following.base_offset,
             segment.size,
-            _latest_ms(log, segment),
+            _latest_ms(log, segment, now_ms),
             is_active=segment is log.segments.active,
         )
 
 
-def _latest_ms(log: Log, segment: Segment) -> int | None:
+def _latest_ms(log: Log, segment: Segment, now_ms: int) -> int | None:
     latest_ms = segment.indexes.max_timestamp
     if latest_ms is None:
         return None
-    if latest_ms < 0 or segment.damage is not None:
-        # The records have no timestamps, or some cannot be read.
-        return max(latest_ms, log.disk.modified_ms(segment.path))
-    return latest_ms
+    if segment.damage is not None:
+        # Some records cannot be read.
+        latest_ms = max(latest_ms, log.disk.modified_ms(segment.path))
+    return believed_ms(log, segment, latest_ms, now_ms)
+
+
+def believed_ms(log: Log, segment: Segment, latest_ms: int, now_ms: int) -> int:
+    """When the latest record of a segment was written: by `latest_ms`, the largest timestamp; by the file's
+    last write if there is none, or if that time has not come. Otherwise one record with a timestamp in a
+    thousand years would keep its log for a thousand years. Raises OSError."""
+    if 0 <= latest_ms <= now_ms:
+        return latest_ms
+    written_ms = log.disk.modified_ms(segment.path)
+    return written_ms if latest_ms < 0 else min(latest_ms, written_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Retention:
         self._work = 0.0
         """Logs and segments handled since the reactor's turn began, in shares of what fits into a turn."""
         self._warned: dict[Partition, int] = {}
-        """Base offset of the segment that a timestamp in the future keeps, as last logged."""
+        """Base offset of the segment that was written in the future, as last logged."""
 
     def check(self) -> None:
         """Begin a check of all replicas, unless the previous one is still running."""
@@ -144,13 +144,14 @@ class Retention:
     def _decide(self, partition: Partition) -> Removal:
         log = partition.log
         rule = RetentionRule.of(log.settings, is_internal=partition.topic in INTERNAL_TOPICS)
+        now_ms = self._date_ms()
         return removal(
-            segment_facts(log),
+            segment_facts(log, now_ms),
             rule,
             size_bytes=log.size_bytes if rule.bytes_max >= 0 else 0,
             log_start_offset=log.log_start_offset,
             high_watermark=partition.high_watermark,
-            now_ms=self._date_ms(),
+            now_ms=now_ms,
         )
 
     async def _read_timestamp(self, partition: Partition, base_offset: int) -> bool:
@@ -171,8 +172,8 @@ class Retention:
         if self._warned.get(partition) != base_offset:
             self._warned[partition] = base_offset
             _log.warning(
-                "Retention keeps %s from offset %d on, because a record of that segment has a timestamp in "
-                "the future; message.timestamp.after.max.ms refuses such records",
+                "Retention keeps %s from offset %d on, because the file of that segment was written later "
+                "than this machine's clock says: set the clock right",
                 partition.key, base_offset,
             )  # fmt: skip
 

@@ -66,6 +66,9 @@ def altered(
 
 SEGMENT_INDEX_BYTES_MIN = 1000
 """Minimum of segment.index.bytes that a client may set: a full index starts the next segment."""
+INDEX_INTERVAL_BYTES_MIN = 1 << 10
+"""Minimum of index.interval.bytes that a client may set: with an entry for each batch, the indexes of one
+segment take hundreds of megabytes of the memory of what checks or compacts it."""
 INDEX_INTERVAL_BYTES_MAX = 1 << 20
 """Maximum of index.interval.bytes that a client may set: a search for an offset or a time reads the
 headers of all batches between two entries of an index, and the broker serves nobody meanwhile."""
@@ -91,8 +94,8 @@ class ClientBound:
 
 @dataclass(frozen=True, slots=True)
 class SegmentBounds:
-    """How small a client may make the segments of a log, and how sparse their indexes. Each segment costs
-    several files, and a snapshot of the producers: very small ones make each append cost as much as a
+    """How small a client may make the segments of a log, and how dense or sparse their indexes. Each segment
+    costs several files, and a snapshot of the producers: very small ones make each append cost as much as a
     segment."""
 
     bytes_min: int
@@ -111,9 +114,10 @@ class SegmentBounds:
                 SEGMENT_INDEX_BYTES_MIN, None, "because a full index starts the next segment"
             ),
             "index.interval.bytes": ClientBound(
-                None,
+                INDEX_INTERVAL_BYTES_MIN,
                 INDEX_INTERVAL_BYTES_MAX,
-                "because reading from an offset begins with so many bytes of log",
+                "because each entry of an index takes memory, and reading from an offset begins with so many "
+                "bytes of log",
             ),
         }
 
@@ -133,8 +137,8 @@ def check_segments(
     configs: Mapping[str, str | None], own: Mapping[str, str], bounds: Mapping[str, ClientBound]
 ) -> None:
     """Raises `SettingError` if a client sets one of these settings beyond its bound, so that a log would
-    have very many segments, or very long ways from one index entry to the next. A value that `own` has may
-    stay."""
+    have very many segments, very large indexes, or very long ways from one index entry to the next. A value
+    that `own` has may stay."""
     for name, bound in bounds.items():
         value = configs.get(name)
         if value is None or value == own.get(name) or not value.strip().lstrip("+").isdecimal():

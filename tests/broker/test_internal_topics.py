@@ -12,7 +12,11 @@ from twisted.internet.defer import Deferred, maybeDeferred
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.handlers.create_topics import replicas_of
-from holdfast_log.broker.settings.alterations import INDEX_INTERVAL_BYTES_MAX, Alteration
+from holdfast_log.broker.settings.alterations import (
+    INDEX_INTERVAL_BYTES_MAX,
+    INDEX_INTERVAL_BYTES_MIN,
+    Alteration,
+)
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.settings.rows import broker_settings
@@ -213,6 +217,14 @@ def test_a_client_makes_no_index_so_sparse_that_looking_for_an_offset_walks_thro
     assert refused is not None and refused.code is ErrorCode.INVALID_CONFIG
     assert f"at most {INDEX_INTERVAL_BYTES_MAX}" in str(refused.message)
     assert set_to(INDEX_INTERVAL_BYTES_MAX) is None
+
+
+def test_a_client_makes_no_index_so_dense_that_it_does_not_fit_into_memory() -> None:
+    topics = Topics("t")
+    refused = topics.set("t", "index.interval.bytes", str(INDEX_INTERVAL_BYTES_MIN - 1))
+    assert refused is not None and refused.code is ErrorCode.INVALID_CONFIG
+    assert f"at least {INDEX_INTERVAL_BYTES_MIN}" in str(refused.message)
+    assert topics.set("t", "index.interval.bytes", str(INDEX_INTERVAL_BYTES_MIN)) is None
 
 
 def test_a_topic_keeps_a_sparse_index_that_it_has_and_none_is_created_with_one() -> None:

@@ -24,7 +24,7 @@ def retain(log: Log, rule: RetentionRule, high_watermark: int, now_ms: int) -> R
 
 def _decide(log: Log, rule: RetentionRule, high_watermark: int, now_ms: int) -> Removal:
     return removal(
-        segment_facts(log),
+        segment_facts(log, now_ms),
         rule,
         size_bytes=log.size_bytes,
         log_start_offset=log.log_start_offset,

@@ -117,6 +117,8 @@ class RetentionJudge:
                 continue
             dates_ms = [header.max_timestamp for header in file.headers if header.base_offset < offset]
             latest_ms = max(dates_ms, default=-1) if is_compacted else file.latest_ms
+            if latest_ms > now_ms:
+                latest_ms = min(latest_ms, file.written_ms)  # That time has not come yet.
             is_old = 0 <= age_ms_max < now_ms - latest_ms
             rest = sum(len(later.data) for later in files[number + 1 :])
             if not is_old and not 0 <= bytes_max <= rest:
@@ -161,7 +163,8 @@ class RetentionJudge:
                 files = stored_files(machine.disk, partition.log.directory)
                 first = files[0]
                 # Compaction may leave only batches without records, which have no timestamps.
-                latest_ms = first.latest_ms if first.latest_ms >= 0 else first.written_ms
+                has_come = 0 <= first.latest_ms <= now_ms
+                latest_ms = first.latest_ms if has_come else first.written_ms
                 is_old = 0 <= age_ms_max < now_ms - latest_ms - _SLACK_MS
                 is_beyond = 0 <= bytes_max <= sum(len(later.data) for later in files[1:])
                 if first.headers and first.next_offset <= partition.high_watermark and (is_old or is_beyond):

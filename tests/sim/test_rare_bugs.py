@@ -28,6 +28,7 @@ from tests.broker import test_poison_batches as of_poison
 from tests.broker import test_time_look_ups as of_time_look_ups
 from tests.broker.cleaning import test_cleaner as of_cleaner
 from tests.broker.cleaning import test_crashes as of_crashes
+from tests.broker.cleaning import test_turns as of_turns
 from tests.broker.groups import test_offset_handlers as of_group_offsets
 from tests.broker.groups import test_owner_commits as of_commits
 from tests.broker.log import test_append_ids as of_append_ids
@@ -279,6 +280,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "index-without-entries": lambda path: (
         of_internal_topics.test_a_topic_keeps_a_sparse_index_that_it_has_and_none_is_created_with_one()
     ),
+    "index-of-every-batch": lambda path: (
+        of_internal_topics.test_a_client_makes_no_index_so_dense_that_it_does_not_fit_into_memory()
+    ),
     "queues-without-total": lambda path: of_limits.test_all_queues_of_a_broker_together_have_a_limit(),
     "altered-many-times": lambda path: (
         of_rights.test_a_resource_that_is_named_many_times_is_not_altered_at_all(
@@ -519,6 +523,20 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "segment-ended-without-epoch": lambda path: (
         of_cleaner.test_the_batch_that_ends_a_segment_before_the_log_start_has_its_leader_epoch()
     ),
+    "dirtiest-always-first": lambda path: (
+        of_turns.test_a_log_that_is_always_dirty_does_not_keep_the_cleaner_from_others()
+    ),
+    "turns-by-partition": lambda path: (
+        of_turns.test_a_topic_of_many_partitions_gets_no_more_turns_than_one_of_a_single_partition()
+    ),
+    "vain-passes-repeated": lambda path: of_turns.test_a_pass_that_cannot_succeed_is_tried_again_ever_later(),
+    "searches-wait-for-ever": lambda path: (
+        of_turns.test_tombstones_of_an_earlier_process_expire_beside_a_log_that_is_always_dirty()
+    ),
+    "compacted-after-the-future": lambda path: (
+        of_turns.test_a_record_of_the_far_future_does_not_stop_the_compaction_of_what_follows_it()
+    ),
+    "kept-until-the-future": of_retention.test_a_record_of_the_far_future_stays_no_longer_than_others,
     "kept-before-gap": of_retention.test_a_segment_goes_although_offsets_are_missing_before_the_next_one,
     "checkpoint-of-deleted-topic": lambda path: (
         of_managers.test_checkpoints_of_a_deleted_topic_do_not_apply_to_the_one_that_was_created_again(True)

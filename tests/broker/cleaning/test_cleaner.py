@@ -65,9 +65,11 @@ class Room:
     def committed_offset(self, log: Log) -> int | None:
         return self.committed.get(log, log.log_end_offset)
 
-    def log(self, topic: str, **settings: Any) -> Log:
+    def log(self, topic: str, index: int = 0, **settings: Any) -> Log:
         values = {"segment_bytes": 200, "cleanup_policy": ("compact",)} | settings
-        wanted = LoadRequest(TopicPartition(topic, 0), f"/data/{topic}-0", LogSettings(**values), NOW_MS)
+        wanted = LoadRequest(
+            TopicPartition(topic, index), f"/data/{topic}-{index}", LogSettings(**values), NOW_MS
+        )
         log = create_log(self.disk, wanted)
         log.events = LogEvents(
             suspected=lambda log, offset, why: self.suspected.append(log),

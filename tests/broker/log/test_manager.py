@@ -24,7 +24,7 @@ from holdfast_log.broker.log.disk import Disk, OsDisk
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.identity import claim, known_identity
-from holdfast_log.broker.log.index import decode_offset_entries
+from holdfast_log.broker.log.index_entries import offset_entries
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.log.mapped_offset import write_mapped_offset
@@ -610,7 +610,7 @@ def test_the_index_of_the_active_segment_is_on_disk_while_the_broker_runs() -> N
     assert disk.size(index) == disk.size(times) == 0, "an append costs no write of an index"
     broker.logs.delete(gone.topic_partition)
     broker.logs.flush_due()
-    assert decode_offset_entries(disk.read(index)) == log.segments.active.indexes.offsets.pairs()
+    assert list(offset_entries(disk.read(index))) == log.segments.active.indexes.offsets.pairs()
     assert disk.size(index) == 2 * 8
     assert disk.size(times) == 12
     append(log)

@@ -88,7 +88,7 @@ def test_what_one_limit_removes_counts_for_the_other() -> None:
     assert decide(segments, age_ms_max=100, bytes_max=100) == Removal(20, ((0, SIZE), (10, SIZE)))
 
 
-def test_a_timestamp_in_the_future_keeps_its_segment_and_all_later_ones() -> None:
+def test_a_segment_written_in_the_future_stays_with_all_later_ones() -> None:
     segments = log_of(1, NOW_MS + 1, 3, 4)
     assert decide(segments, age_ms_max=100) == Removal(10, ((0, AGE),), kept_by_future=10)
     assert decide(segments, age_ms_max=100, bytes_max=200).log_start_offset == 40, "by size it goes"

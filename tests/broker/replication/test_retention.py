@@ -164,19 +164,41 @@ def test_records_without_timestamps_are_as_old_as_their_file(tmp_path: Path) -> 
     assert world.log.log_start_offset == 1
 
 
-def test_a_timestamp_in_the_future_keeps_the_log_and_is_logged_once(
+def test_a_record_of_the_far_future_stays_no_longer_than_others(tmp_path: Path) -> None:
+    world = led(tmp_path, 0, retention_ms=DAY_MS)
+    world.produce(START_MS + 900 * DAY_MS)
+    world.produce()
+    world.set_clock_forward(DAY_MS / 1000)
+    world.check()
+    assert world.log.log_start_offset == 0
+    world.set_clock_forward(1)
+    world.check()
+    assert world.log.log_start_offset == 2
+
+
+def test_a_record_from_a_little_ahead_stays_until_its_own_time_is_old(tmp_path: Path) -> None:
+    world = led(tmp_path, 0, retention_ms=DAY_MS)
+    world.produce(START_MS + DAY_MS)
+    world.set_clock_forward(DAY_MS / 1000 + 1)
+    world.check()
+    assert world.log.log_start_offset == 0
+    world.set_clock_forward(DAY_MS / 1000)
+    world.check()
+    assert world.log.log_start_offset == 1
+
+
+def test_a_log_that_was_written_in_the_future_is_kept_and_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = led(tmp_path, 0, retention_ms=DAY_MS)
-    world.produce(START_MS + 30 * DAY_MS)
-    world.produce()
-    world.set_clock_forward(2 * DAY_MS / 1000)
+    """The machine's clock has been set back, or was ahead before."""
+    world = led(tmp_path, 2, retention_ms=DAY_MS)
+    world.set_clock_forward(-2 * DAY_MS / 1000)
     world.check()
     world.check()
     assert world.log.log_start_offset == 0
-    told = [line for line in caplog.messages if "in the future" in line]
+    told = [line for line in caplog.messages if "later than this machine's clock" in line]
     assert len(told) == 1 and told[0].startswith("Retention keeps t-0 from offset 0 on")
-    world.set_clock_forward(30 * DAY_MS / 1000)
+    world.set_clock_forward(4 * DAY_MS / 1000)
     world.check()
     assert world.log.log_start_offset == 2
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from unittest import mock
 
 from holdfast_log.broker.cleaning import cleaner, cleaning_pass, copying
+from holdfast_log.broker.cleaning import plan as cleaning_plan
+from holdfast_log.broker.cleaning.cleaner import Cleaner
 from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass
 from holdfast_log.broker.cleaning.copying import GroupCopy
 from holdfast_log.broker.cleaning.mapping import KeyMapping
 from holdfast_log.broker.cleaning.plan import NO_LIMIT_MS, CleaningPlan, plan_of
+from holdfast_log.broker.cleaning.turns import CleaningTurns, Rests
 from holdfast_log.broker.log import names, preparation, recovery, replacement, truncation
 from holdfast_log.broker.log.disk import Disk, DiskFile
 from holdfast_log.broker.log.log import Log
@@ -202,6 +205,32 @@ def _cut_behind_compaction() -> Sequence[Patch]:
     return [(following, "_may_lack", mutant)]
 
 
+def _always_choose_the_dirtiest() -> Sequence[Patch]:
+    def mutant(self: CleaningTurns, plans: Iterable[CleaningPlan], now_s: float) -> CleaningPlan | None:
+        return max(plans, key=lambda plan: (plan.is_due, plan.dirty_ratio), default=None)
+
+    return [(CleaningTurns, "choose", mutant)]
+
+
+def _serve_partitions_in_turn() -> Sequence[Patch]:
+    return [(CleaningTurns, "end", lambda self, log, now_s, busy: self._served.clear())]
+
+
+def _rest_as_long_each_time() -> Sequence[Patch]:
+    return [(Rests, "failed", Rests.aborted)]
+
+
+def _search_when_nothing_is_dirty() -> Sequence[Patch]:
+    return [(Cleaner, "_kinds_in_turn", lambda self: (self._begin_pass, self._begin_search))]
+
+
+def _compact_after_the_future() -> Sequence[Patch]:
+    def mutant(log: Log, segment: Segment, latest_ms: int, now_ms: int) -> int:
+        return latest_ms
+
+    return [(cleaning_plan, "believed_ms", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "unflushed-taken-for-durable",
@@ -293,6 +322,31 @@ RARE = (
         "segment-ended-without-epoch",
         "a compacted segment before the log start ends with a batch without a leader epoch",
         _end_segments_without_the_last_epoch,
+    ),
+    Mutation(
+        "dirtiest-always-first",
+        "a topic that is always dirty keeps the cleaner from all others",
+        _always_choose_the_dirtiest,
+    ),
+    Mutation(
+        "turns-by-partition",
+        "a topic of many partitions gets many turns of the cleaner before another gets one",
+        _serve_partitions_in_turn,
+    ),
+    Mutation(
+        "vain-passes-repeated",
+        "a pass that cannot succeed is tried again every quarter of a minute for ever",
+        _rest_as_long_each_time,
+    ),
+    Mutation(
+        "searches-wait-for-ever",
+        "tombstones of an earlier process stay as long as any log is dirty",
+        _search_when_nothing_is_dirty,
+    ),
+    Mutation(
+        "compacted-after-the-future",
+        "one record from the far future keeps all that follow it from being compacted",
+        _compact_after_the_future,
     ),
 )
 """Bugs that a campaign rarely catches: a crash seldom hits a swap, a pass seldom ends early before a

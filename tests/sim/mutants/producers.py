@@ -71,6 +71,15 @@ def _bound_no_index_interval() -> Sequence[Patch]:
     return [(ClientBound, "refusal", mutant)]
 
 
+def _bound_no_index_density() -> Sequence[Patch]:
+    refusal = ClientBound.refusal
+
+    def mutant(self: ClientBound, value: int) -> str | None:
+        return refusal(self if self.largest is None else replace(self, smallest=None), value)
+
+    return [(ClientBound, "refusal", mutant)]
+
+
 def _alter_one_thing_many_times() -> Sequence[Patch]:
     return [(incremental_alter_configs, "repeated", lambda things: frozenset())]
 
@@ -104,6 +113,11 @@ RARE = (
         "index-without-entries",
         "any client may give a topic an index so sparse that each search walks through a segment",
         _bound_no_index_interval,
+    ),
+    Mutation(
+        "index-of-every-batch",
+        "any client may give a topic an index so dense that checking it takes hundreds of megabytes",
+        _bound_no_index_density,
     ),
     Mutation(
         "altered-many-times",

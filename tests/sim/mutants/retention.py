@@ -47,11 +47,18 @@ def _carry_out_first_decision() -> Sequence[Patch]:
 
 
 def _count_the_age_of_the_first_record() -> Sequence[Patch]:
-    def first_ms(log: Log, segment: Segment) -> int | None:
+    def first_ms(log: Log, segment: Segment, now_ms: int) -> int | None:
         first = next(segment.headers(0), None)
         return None if first is None else first.max_timestamp
 
     return [(segment_times, "_latest_ms", first_ms)]
+
+
+def _believe_any_timestamp() -> Sequence[Patch]:
+    def mutant(log: Log, segment: Segment, latest_ms: int, now_ms: int) -> int:
+        return latest_ms
+
+    return [(segment_times, "believed_ms", mutant)]
 
 
 def _keep_the_age_of_removed_records() -> Sequence[Patch]:
@@ -67,8 +74,8 @@ def _keep_the_age_of_removed_records() -> Sequence[Patch]:
 def _end_segments_with_their_last_records() -> Sequence[Patch]:
     facts = segment_times.segment_facts
 
-    def mutant(log: Log) -> list[SegmentFacts]:
-        pairs = zip(log.segments, facts(log), strict=True)
+    def mutant(log: Log, now_ms: int) -> list[SegmentFacts]:
+        pairs = zip(log.segments, facts(log, now_ms), strict=True)
         return [replace(fact, next_offset=segment.next_offset) for segment, fact in pairs]
 
     return [(retention, "segment_facts", mutant)]
@@ -206,6 +213,11 @@ RARE = (
         "epoch-of-emptied-log-lost",
         "a log whose records have all expired no longer says in which epoch they were written",
         _forget_the_epochs_of_an_emptied_log,
+    ),
+    Mutation(
+        "kept-until-the-future",
+        "one record with a timestamp in a thousand years keeps its log for a thousand years",
+        _believe_any_timestamp,
     ),
     Mutation(
         "start-not-checkpointed",
