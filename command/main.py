@@ -69,6 +69,7 @@ SECTIONS: dict[str, dict[str, Subcommand]] = {
         "cluster-health": Subcommand(
             "clients.tools.cluster_health", "cluster_health", "Check a cluster, and say what to do."
         ),
+        "acls": Subcommand("clients.tools.acls", "acls", "Add, remove, list access control lists."),
         "log-dirs": Subcommand("clients.tools.log_dirs", "log_dirs", "Show the sizes of replicas on disks."),
         "dump-log": Subcommand("broker.tools.dump_log", "main", "Print the files of a log.", "server"),
         "api-versions": Subcommand(

@@ -8,7 +8,15 @@ from __future__ import annotations
 import enum
 
 
-class AclOperation(enum.IntEnum):
+class _Codes(enum.IntEnum):
+    """Codes of the protocol, of which a newer peer may have more: those are UNKNOWN, code 0."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Codes | None:
+        return cls(0) if isinstance(value, int) and value else None
+
+
+class AclOperation(_Codes):
     """What a principal does to a resource. ALL is every operation; in a filter ANY is any entry."""
 
     UNKNOWN = 0
@@ -28,7 +36,7 @@ class AclOperation(enum.IntEnum):
     DESCRIBE_TOKENS = 14
 
 
-class AclPermission(enum.IntEnum):
+class AclPermission(_Codes):
     """Whether an entry allows or denies."""
 
     UNKNOWN = 0
@@ -37,7 +45,7 @@ class AclPermission(enum.IntEnum):
     ALLOW = 3
 
 
-class AclResource(enum.IntEnum):
+class AclResource(_Codes):
     """The kind of a resource that has access control lists."""
 
     UNKNOWN = 0
@@ -50,7 +58,7 @@ class AclResource(enum.IntEnum):
     USER = 7
 
 
-class AclPattern(enum.IntEnum):
+class AclPattern(_Codes):
     """How the name in an entry stands for resources (KIP-290). In a filter MATCH finds all entries that apply
     to the resource of that name."""
 

@@ -131,6 +131,8 @@ class Broker:
             self._settings, self._around, self._logs, identity, self._admission, self._fatal
         )
         await node.settings.dynamic_configs.load()
+        if node.security.lists is not None:
+            await node.security.lists.load()
         try:
             node.cluster.listeners.start(self._endpoints)
         except OSError as error:

@@ -21,6 +21,7 @@ from holdfast_log.broker.network.settings import listener_settings
 from holdfast_log.broker.ownership import settings as ownership
 from holdfast_log.broker.quotas import settings as quotas
 from holdfast_log.broker.replication.settings import SETTINGS as REPLICATION_SETTINGS
+from holdfast_log.broker.security.settings import SETTINGS as AUTHORIZER_SETTINGS
 from holdfast_log.clients.config import ADMIN_ROWS, CONSUMER_ROWS, PRODUCER_ROWS
 from holdfast_log.clients.settings import (
     REQUIRED,
@@ -310,6 +311,7 @@ ROWS: tuple[Setting, ...] = (
     + groups.SETTINGS
     + ownership.SETTINGS
     + quotas.SETTINGS
+    + AUTHORIZER_SETTINGS
     + METRICS_SETTINGS
 )
 """Every row of server.properties."""
@@ -363,6 +365,7 @@ def settings_page() -> str:
         ("Broker: groups", groups.SETTINGS),
         ("Broker: ownership", ownership.SETTINGS),
         ("Broker: quotas", quotas.SETTINGS),
+        ("Broker: access control lists", AUTHORIZER_SETTINGS),
         ("Broker: metrics", METRICS_SETTINGS),
         ("Topics", TOPIC_SETTINGS),
         ("Producer", PRODUCER_ROWS),

@@ -22,6 +22,7 @@ from holdfast_log.broker.wiring.handlers import build_handlers, handler_types
 from holdfast_log.broker.wiring.ownership import OwnershipParts, build_ownership
 from holdfast_log.broker.wiring.quotas import QuotaParts, build_quotas
 from holdfast_log.broker.wiring.replication import ReplicationParts, build_replication
+from holdfast_log.broker.wiring.security import SecurityParts, build_security
 from holdfast_log.broker.wiring.settings import SettingsParts, build_settings
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.clients.settings import Settings
@@ -32,6 +33,7 @@ class WiredBroker:
     """A broker that knows its id, with all its parts connected. Nothing runs yet."""
 
     settings: SettingsParts
+    security: SecurityParts
     quotas: QuotaParts
     cluster: ClusterParts
     replication: ReplicationParts
@@ -53,6 +55,7 @@ def build_broker(
     """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
+    security = build_security(static, around)
     quotas = build_quotas(around, admission, settings, metadata)
     cluster = build_cluster(
         around, identity, admission, metadata, settings, logs.lineage, quotas.clients, quotas.connections
@@ -90,6 +93,7 @@ def build_broker(
     )
     broker = WiredBroker(
         settings=settings,
+        security=security,
         quotas=quotas,
         cluster=cluster,
         replication=replication,
@@ -110,7 +114,8 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     """
     settings, cluster, replication = broker.settings, broker.cluster, broker.replication
     groups, ownership = broker.groups, broker.ownership
-    parts = (around, settings, broker.quotas, cluster, replication, groups, ownership, broker)
+    security = broker.security
+    parts = (around, settings, security, broker.quotas, cluster, replication, groups, ownership, broker)
     handlers = build_handlers(handler_types(), parts, settings.in_force)
 
     # Membership in the cluster, and the controller
@@ -121,6 +126,11 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     cluster.membership.add_listener(cluster.candidacy)
     cluster.membership.add_listener(broker.zookeeper_outages)
     cluster.candidacy.add_listener(cluster.controller)
+
+    # Access control lists
+    if security.lists is not None and security.authorizer is not None:
+        cluster.membership.add_listener(security.lists)
+        security.lists.add_listener(security.authorizer.rules_changed)
 
     # The right to confirm, by the lease and by what was yielded
     cluster.lease.add_listener(replication.right.lease_changed)

@@ -1,4 +1,4 @@
-"""The admin client: topics, settings, quotas, records, replicas, groups, owners and brokers.
+"""The admin client: topics, settings, quotas, access rights, records, replicas, groups, owners and brokers.
 
     with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
         admin.create_topics([NewTopic("flights", partitions=6)])
@@ -32,6 +32,8 @@ from holdfast_log.clients.admin.replicas import Reassignment
 from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
 from holdfast_log.clients.fetching.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from holdfast_log.clients.message import OffsetAndMetadata
+from holdfast_log.protocol.acl_bindings import AclBinding, AclEntry, AclFilter, ResourcePattern
+from holdfast_log.protocol.acls import AclOperation, AclPattern, AclPermission, AclResource
 from holdfast_log.protocol.configs import ConfigOperation, ConfigSource, ResourceType
 from holdfast_log.protocol.messages.elect_leaders import ElectionType
 
@@ -43,4 +45,6 @@ __all__ = [
     "OwnershipDescription", "OwnershipWaiter", "PastOwnership", "TokenCheck",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
     "ANY_NAME", "ClientQuotaEntity",
+    "AclBinding", "AclEntry", "AclFilter", "ResourcePattern",
+    "AclOperation", "AclPattern", "AclPermission", "AclResource",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from holdfast_log.clients.admin import (
+    acls,
     cluster,
     configs,
     groups,
@@ -20,6 +21,9 @@ from holdfast_log.clients.admin import topics as topic_calls
 from holdfast_log.clients.admin.arguments import (
     A_BROKER,
     A_TOKEN,
+    ACL_BINDINGS,
+    ACL_FILTERS,
+    AN_ACL_FILTER,
     AN_ELECTION,
     ANY_GENERATION,
     ASSIGNMENTS,
@@ -66,6 +70,7 @@ from holdfast_log.clients.fetching.arguments import OFFSETS, OFFSETS_TO_COMMIT, 
 from holdfast_log.clients.fetching.offsets import OffsetAndTimestamp
 from holdfast_log.clients.message import OffsetAndMetadata
 from holdfast_log.clients.ownership.arguments import A_RESOURCE, RESOURCES
+from holdfast_log.protocol.acl_bindings import AclBinding, AclFilter
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.elect_leaders import ElectionType
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -244,6 +249,27 @@ class Admin:
         controller_mutation_rate; of an ip connection_creation_rate. Raises InvalidRequestError.
         """
         quotas.alter_client_quotas(self._asking, changes, validate_only=validate_only)
+
+    # Access control lists -----------------------------------------------------------------------------
+
+    @checked(bindings=ACL_BINDINGS)
+    def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Add entries to access control lists; those that exist stay as they are.
+
+        Raises InvalidRequestError, AuthorizationError, and BrokerError (SECURITY_DISABLED) if brokers have no
+        authorizer.
+        """
+        acls.create_acls(self._asking, bindings)
+
+    @checked(wanted=optional(AN_ACL_FILTER))
+    def describe_acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
+        """The entries that a filter selects, by default all. Raises as `create_acls`."""
+        return acls.describe_acls(self._asking, wanted or AclFilter())
+
+    @checked(filters=ACL_FILTERS)
+    def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete the entries that any of the filters selects. Returns them. Raises as `create_acls`."""
+        return acls.delete_acls(self._asking, filters)
 
     # Records ------------------------------------------------------------------------------------------
 

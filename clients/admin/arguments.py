@@ -23,6 +23,8 @@ from holdfast_log.clients.arguments import (
     optional,
     several,
 )
+from holdfast_log.protocol.acl_bindings import AclBinding, AclEntry, AclFilter, ResourcePattern
+from holdfast_log.protocol.acls import AclOperation, AclPattern, AclPermission, AclResource
 from holdfast_log.protocol.configs import ConfigOperation, ResourceType
 from holdfast_log.protocol.messages.elect_leaders import ElectionType
 
@@ -88,6 +90,28 @@ def _take_quota(value: Any) -> float:
     return float(value)
 
 
+def _take_acl_binding(value: Any) -> AclBinding:
+    if not isinstance(value, AclBinding):
+        raise Refused(f"write {_AN_ACL_BINDING}")
+    for part, of in ((value.pattern, ResourcePattern), (value.entry, AclEntry)):
+        if not isinstance(part, of):
+            raise Refused(f"write {_AN_ACL_BINDING}", value=part)
+    _fields(value.pattern, _OF_ACL_PATTERN)
+    _fields(value.entry, _OF_ACL_ENTRY)
+    return value
+
+
+def _take_acl_filter(value: Any) -> AclFilter:
+    if not isinstance(value, AclFilter):
+        raise Refused("write AclFilter(AclResource.TOPIC, 'orders')")
+    found: AclFilter = _fields(value, _OF_ACL_FILTER)
+    return found
+
+
+_AN_ACL_BINDING: Final = (
+    "AclBinding(ResourcePattern(AclResource.TOPIC, 'orders'), "
+    "AclEntry('User:anna', '*', AclOperation.READ, AclPermission.ALLOW))"
+)
 A_BROKER: Final = an_int("the id of a broker, an int from 0 on", 0, INT_MAX)
 BROKERS: Final = several(A_BROKER, "brokers' ids (int)", "[1, 2]")
 _REPLICA_LISTS: Final = several(BROKERS, "lists of brokers' ids (int)", "[[1, 2], [2, 3]]")
@@ -112,6 +136,29 @@ _OF_CHANGE: Final = {
     "value": optional(A_TEXT),
     "operation": an_instance(ConfigOperation),
 }
+_OF_ACL_PATTERN: Final = {
+    "resource": an_instance(AclResource),
+    "name": A_NAME,
+    "pattern": an_instance(AclPattern),
+}
+_OF_ACL_ENTRY: Final = {
+    "principal": A_NAME,
+    "host": A_NAME,
+    "operation": an_instance(AclOperation),
+    "permission": an_instance(AclPermission),
+}
+_OF_ACL_FILTER: Final = {
+    "resource": an_instance(AclResource),
+    "name": optional(A_TEXT),
+    "pattern": an_instance(AclPattern),
+    "principal": optional(A_TEXT),
+    "host": optional(A_TEXT),
+    "operation": an_instance(AclOperation),
+    "permission": an_instance(AclPermission),
+}
+ACL_BINDINGS: Final = several(Kind("an AclBinding", _take_acl_binding), "AclBinding", f"[{_AN_ACL_BINDING}]")
+AN_ACL_FILTER: Final = Kind("an AclFilter", _take_acl_filter)
+ACL_FILTERS: Final = several(AN_ACL_FILTER, "AclFilter", "[AclFilter(AclResource.TOPIC, 'orders')]")
 NEW_TOPICS: Final = several(
     Kind("a NewTopic", _take_new_topic), "NewTopic", "[NewTopic('name', partitions=1)]"
 )

@@ -24,6 +24,9 @@ _OFFSET_FETCH = "OffsetFetch"
 def check_complete(request: Request[Any], response: Response) -> None:
     """Raise MalformedMessage for a response that does not answer exactly what `request` names, if its API
     has a row for each thing."""
+    counted = COUNTED.get(request.api.name)
+    if counted is not None:
+        _check_count(len(getattr(request, counted[0])), len(getattr(response, counted[1])))
     found = COMPLETE.get(request.api.name)
     if found is None or getattr(response, "error_code", None):
         return
@@ -42,6 +45,11 @@ def check_complete(request: Request[Any], response: Response) -> None:
     missing = [thing for thing in open_ if thing not in there]
     if missing:
         raise MalformedMessage(f"the answer does not name {_shown(missing)}, which was asked for")
+
+
+def _check_count(asked: int, answered: int) -> None:
+    if asked != answered:
+        raise MalformedMessage(f"the answer has {answered} results for {asked} things that were asked for")
 
 
 def _shown(things: list[Hashable]) -> str:
@@ -129,3 +137,7 @@ COMPLETE: dict[str, tuple[Callable[[Any], Things | None], Callable[[Any], Things
     "OffsetFetch": (_committed_asked, _committed_answered),
 }  # fmt: skip
 """By the name of an API: what a request names (None: all that there is), and what a response names."""
+
+COUNTED = {"CreateAcls": ("creations", "results"), "DeleteAcls": ("filters", "filter_results")}
+"""By the name of an API whose answer has a result for each thing in the request's order, without its name:
+the lists of both."""

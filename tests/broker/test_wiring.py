@@ -29,9 +29,6 @@ from tests.broker.world import World
 NOT_SERVED = {
     "AllocateProducerIds",
     "AlterUserScramCredentials",
-    "CreateAcls",
-    "DeleteAcls",
-    "DescribeAcls",
     "SaslAuthenticate",
     "SaslHandshake",
 }

@@ -12,7 +12,7 @@ from benchmarks import apache_kafka
 from benchmarks.apache_kafka import KafkaBroker, NoKafkaError, java
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 
-__all__ = ["KafkaBroker", "class_path", "config_command", "dump"]
+__all__ = ["KafkaBroker", "acl_command", "class_path", "config_command", "dump"]
 
 _TOOL_TIMEOUT_S = 120
 
@@ -37,6 +37,11 @@ def config_command(broker: BackgroundBroker, *arguments: str) -> list[str]:
         broker.directory, "kafka.admin.ConfigCommand", "--bootstrap-server", broker.address, *arguments
     )
     return [line.strip() for line in printed.splitlines()]
+
+
+def acl_command(directory: Path, *arguments: str) -> str:
+    """What Kafka's AclCommand (kafka-acls.sh) prints, its log included. Fails where it ends with an error."""
+    return _run(directory, "kafka.admin.AclCommand", *arguments)
 
 
 def _run(directory: Path, tool: str, *arguments: str) -> str:

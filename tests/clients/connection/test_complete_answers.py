@@ -12,7 +12,7 @@ import pytest
 from holdfast_log.clients.admin import Admin
 from holdfast_log.clients.admin.topics import NewTopic
 from holdfast_log.clients.connection.answers import check_answer
-from holdfast_log.clients.connection.complete_answers import COMPLETE
+from holdfast_log.clients.connection.complete_answers import COMPLETE, COUNTED
 from holdfast_log.clients.connection.response_limits import ELEMENTS_MAX, largest_answer
 from holdfast_log.clients.errors import ClientError
 from holdfast_log.clients.groups.committed_offsets import fetch_request
@@ -108,6 +108,19 @@ def _renamed(message: Any) -> Any:
                 _renamed(each) if hasattr(type(each), "__wire_fields__") else each for each in value
             ]
     return replace(message, **changes)
+
+
+@pytest.mark.parametrize("name", sorted(COUNTED))
+def test_results_without_names_are_as_many_as_the_things_asked_for(name: str) -> None:
+    request, response = case(name)
+    check_answer(request, response)
+    rows = getattr(response, COUNTED[name][1])
+    rows *= 2
+    with pytest.raises(MalformedMessage, match="has 2 results for 1 things"):
+        check_answer(request, response)
+    del rows[:]
+    with pytest.raises(MalformedMessage, match="has 0 results for 1 things"):
+        check_answer(request, response)
 
 
 @pytest.mark.parametrize("groups", [True, False])

@@ -1,0 +1,84 @@
+"""The authorizer: decides by the access control lists, by super users, and by a cache of what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeAlias
+
+from holdfast_log.broker.security.rules import ALL_OPERATIONS, AclRules, normal_host
+from holdfast_log.coordinator.cluster.acls import Acls
+from holdfast_log.protocol.acls import AclOperation, AclResource
+
+_CACHED_MAX = 10_000
+_CACHED_NAME_MAX = 1_000
+"""Decisions about longer names are not kept: hostile names must not fill the memory."""
+
+_Asked: TypeAlias = tuple[str, str, AclResource, str]
+"""Principal, host, kind and name of the resource."""
+
+
+class AclAuthorizer:
+    """Decides who may do what, as Kafka's AclAuthorizer does.
+
+    `super_users` are principals such as "User:admin", who may do everything. A resource that no list names is
+    closed to everybody else, or open to everybody with `allows_unlisted`. Nothing is allowed before the rules
+    are known.
+    """
+
+    def __init__(self, super_users: Collection[str] = (), *, allows_unlisted: bool = False) -> None:
+        self._super_users = frozenset(super_users)
+        self._allows_unlisted = allows_unlisted
+        self._rules = AclRules()
+        self._listeners: list[Callable[[], None]] = []
+        self._allowed: dict[_Asked, int] = {}
+        """The operations allowed, one bit for each code."""
+        self._some: dict[tuple[str, str, AclOperation, AclResource], bool] = {}
+
+    def add_change_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` each time after the rules have changed."""
+        self._listeners.append(listener)
+
+    def rules_changed(self, changes: Acls) -> None:
+        """Take new entries for some patterns; none removes a pattern."""
+        self._rules = self._rules.with_changes(changes)
+        self._allowed.clear()
+        self._some.clear()
+        for listener in self._listeners:
+            listener()
+
+    def allows(
+        self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str
+    ) -> bool:
+        """Whether a principal who connects from an IP address may do this to a resource."""
+        if principal in self._super_users:
+            return True
+        asked = principal, host, resource, name
+        allowed = self._allowed.get(asked)
+        if allowed is None:
+            allowed = self._decide(asked)
+        return bool(allowed >> operation & 1)
+
+    def allows_some(self, principal: str, host: str, operation: AclOperation, resource: AclResource) -> bool:
+        """Whether a principal may do this to any resource of the kind, whatever its name (KIP-679)."""
+        if principal in self._super_users:
+            return True
+        asked = principal, host, operation, resource
+        allowed = self._some.get(asked)
+        if allowed is None:
+            if len(self._some) >= _CACHED_MAX:
+                self._some.clear()
+            allowed = self._some[asked] = self._rules.allows_some(
+                principal, normal_host(host), operation, resource, allows_unlisted=self._allows_unlisted
+            )
+        return allowed
+
+    def _decide(self, asked: _Asked) -> int:
+        principal, host, resource, name = asked
+        allowed = self._rules.allowed(principal, normal_host(host), resource, name)
+        if allowed is None:
+            allowed = ALL_OPERATIONS if self._allows_unlisted else 0
+        if len(name) <= _CACHED_NAME_MAX:
+            if len(self._allowed) >= _CACHED_MAX:
+                self._allowed.clear()
+            self._allowed[asked] = allowed
+        return allowed

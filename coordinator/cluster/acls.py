@@ -1,0 +1,297 @@
+"""The access control lists in ZooKeeper, where Kafka's AclAuthorizer keeps them: every broker follows them.
+
+A change is one multi: it writes the znode of a resource pattern and creates a notification, which makes every
+broker read that pattern again. Kafka's own brokers and tools read and write the same znodes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
+from twisted.python.failure import Failure
+
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.cluster.change_notifications import EXPIRATION_MS, ChangeNotifications
+from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.znodes.acls import (
+    ACL_FOLDERS,
+    ACL_PATTERNS,
+    ACL_RESOURCES,
+    acl_change_prefix,
+    acl_folder,
+    acl_path,
+    decode_acl_change,
+    decode_acls,
+    encode_acl_change,
+    encode_acls,
+)
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import (
+    BadVersion,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SetData,
+    WatchEvent,
+    WriteOperation,
+    ZooKeeper,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
+)
+from holdfast_log.coordinator.zookeeper.pipelined import read_all
+from holdfast_log.coordinator.zookeeper.sessions import on_any_session
+from holdfast_log.protocol.acl_bindings import EVERY_HOST, EVERYBODY, AclEntry, ResourcePattern
+from holdfast_log.protocol.acls import AclOperation, AclPattern, AclPermission, AclResource
+
+_ATTEMPTS_MAX = 100
+"""Maximum number of attempts at one change. Each that fails means that somebody else has changed the same
+entries, or that an answer was lost."""
+_READS_AT_ONCE = 50
+"""Znodes read by one request: each may have hundreds of entries of 100 bytes."""
+_RETRY_S = 1.0
+_log = logging.getLogger(__name__)
+
+AclEntries: TypeAlias = frozenset[AclEntry]
+Acls: TypeAlias = Mapping[ResourcePattern, AclEntries]
+
+UNREADABLE: AclEntries = frozenset({AclEntry(EVERYBODY, EVERY_HOST, AclOperation.ALL, AclPermission.DENY)})
+"""Takes the place of entries that cannot be read: it denies everything, since they may have denied it."""
+
+
+class AccessControlLists:
+    """A broker's copy of the access control lists, and changes to them.
+
+    A `MembershipListener`: it follows changes on every session on which the broker is registered. While
+    ZooKeeper is away it keeps what it has read last.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper, clock: Clock, *, expiration_ms: int = EXPIRATION_MS) -> None:
+        self._zookeeper = zookeeper
+        self._clock = clock
+        self._acls: dict[ResourcePattern, AclEntries] = {}
+        self._listeners: list[Callable[[Acls], None]] = []
+        self._session: ZooKeeperSession | None = None
+        self._notifications = tuple(
+            ChangeNotifications(
+                acl_change_prefix(ResourcePattern(AclResource.TOPIC, "", pattern)),
+                decode_acl_change,
+                expiration_ms,
+            )
+            for pattern in ACL_PATTERNS
+        )
+        self._reads = DeferredLock()
+        """Held from a read until what was read is learnt: what is read later is learnt later."""
+        self._is_behind = False
+        self._is_following = False
+        self._follow_again = False
+
+    @property
+    def present(self) -> Acls:
+        """The entries of each pattern that has any, as last read."""
+        return self._acls
+
+    def add_listener(self, on_change: Callable[[Acls], None]) -> None:
+        """Call `on_change` with the new entries of each pattern that has others than before; none if it has
+        been removed."""
+        self._listeners.append(on_change)
+
+    # Reading
+
+    def load(self) -> Deferred[None]:
+        """Read all lists, and create the folders that are missing. Await it before any client is served."""
+        return ensureDeferred(on_any_session(self._zookeeper, self._start))
+
+    async def _start(self, session: ZooKeeperSession) -> None:
+        for folder in ACL_FOLDERS:
+            await create_if_missing(session, folder)
+        async with self._reads:
+            await self._read_all(session)
+
+    async def _read_all(self, session: ZooKeeperSession) -> None:
+        there: list[ResourcePattern] = []
+        for pattern in ACL_PATTERNS:
+            for resource in ACL_RESOURCES:
+                there += await _named(session, resource, pattern)
+        gone = self._acls.keys() - set(there)
+        found = await _entries(session, there)
+        self._learn({**dict.fromkeys(gone, frozenset()), **found})
+
+    async def _refresh(self, session: ZooKeeperSession, patterns: Sequence[ResourcePattern]) -> None:
+        async with self._reads:
+            self._learn(await _entries(session, patterns))
+
+    def _learn(self, found: Acls) -> None:
+        none: AclEntries = frozenset()
+        changed = {
+            pattern: entries for pattern, entries in found.items() if self._acls.get(pattern, none) != entries
+        }
+        if not changed:
+            return
+        for pattern, entries in changed.items():
+            if entries:
+                self._acls[pattern] = entries
+            else:
+                del self._acls[pattern]
+        for on_change in self._listeners:
+            on_change(changed)
+
+    # Notifications (MembershipListener)
+
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
+        # Reading everything finds the changes that were made while there was no session.
+        self._session = session
+        self._is_behind = True
+        self._is_following = False
+        self._changed()
+
+    def suspended(self) -> None:
+        pass
+
+    def resumed(self) -> None:
+        self._changed()
+
+    def expired(self) -> None:
+        self._session = None
+
+    def registration_failed(self, error: Exception) -> None:
+        pass
+
+    def _changed(self, event: WatchEvent | None = None) -> None:
+        session = self._session
+        if session is None:
+            return
+        if self._is_following:
+            self._follow_again = True
+            return
+        self._is_following = True
+        ensureDeferred(self._follow(session)).addErrback(self._failed, session)
+
+    async def _follow(self, session: ZooKeeperSession) -> None:
+        """Read what notifications since the last one handled name."""
+        while True:
+            self._follow_again = False
+            if self._is_behind:
+                await self._catch_up(session)
+            for notifications in self._notifications:
+                patterns = await notifications.news(session, self._changed)
+                if patterns is None:
+                    self._is_behind = self._follow_again = True
+                elif patterns:
+                    await self._refresh(session, patterns)
+            if not self._follow_again or self._session is not session:
+                break
+        if self._session is session:
+            self._is_following = False
+
+    async def _catch_up(self, session: ZooKeeperSession) -> None:
+        for notifications in self._notifications:
+            await notifications.skip(session, self._changed)
+        async with self._reads:
+            await self._read_all(session)
+        self._is_behind = False
+
+    def _failed(self, failure: Failure, session: ZooKeeperSession) -> None:
+        if self._session is not session or failure.check(SessionExpired):
+            return  # Everything is read again on the next session.
+        self._is_following = False
+        self._is_behind = True  # What the notifications have named may not have been read.
+        _log.error(
+            "reading access control lists failed, those read before stay in force; retrying: %s",
+            failure.getErrorMessage(),
+        )
+        self._clock.callLater(_RETRY_S, self._changed)
+
+    # Writing
+
+    def update(self, pattern: ResourcePattern, change: Callable[[AclEntries], AclEntries]) -> Deferred[None]:
+        """Replace a pattern's entries by `change(entries)` and notify every broker. Afterwards they are in
+        force on this one.
+
+        If another client changes them concurrently, `change` is called again with the newer entries. Fails
+        with what `change` raises, `BadZnode`, `RequestTooLarge`, or the last refusal after many attempts.
+        """
+
+        async def write(session: ZooKeeperSession) -> None:
+            await self._update(session, pattern, change)
+            await self._refresh(session, [pattern])
+
+        return ensureDeferred(on_any_session(self._zookeeper, write))
+
+    async def _update(
+        self,
+        session: ZooKeeperSession,
+        pattern: ResourcePattern,
+        change: Callable[[AclEntries], AclEntries],
+    ) -> None:
+        announced = Create(acl_change_prefix(pattern), encode_acl_change(pattern), sequence=True)
+        for attempt in range(1, _ATTEMPTS_MAX + 1):
+            written = await _write(session, pattern, change)
+            if written is None:
+                return
+            try:
+                await session.multi([written, announced])
+                return
+            except ZooKeeperConnectionLost:
+                if attempt == _ATTEMPTS_MAX:
+                    raise
+            except MultiFailed as error:
+                if attempt == _ATTEMPTS_MAX or not isinstance(error.cause, BadVersion | NodeExists | NoNode):
+                    raise
+                if isinstance(error.cause, NoNode):
+                    for parent in (acl_path(pattern), announced.path):
+                        await create_if_missing(session, parent.rpartition("/")[0])
+
+
+async def _write(
+    session: ZooKeeperSession, pattern: ResourcePattern, change: Callable[[AclEntries], AclEntries]
+) -> WriteOperation | None:
+    """What changes the pattern's znode; None if it is as it shall be."""
+    path = acl_path(pattern)
+    try:
+        data, stat = await session.get(path)
+    except NoNode:
+        entries = change(frozenset())
+        return Create(path, encode_acls(entries)) if entries else None
+    present = decode_acls(path, data)
+    entries = change(present)
+    if entries and entries == present:
+        return None
+    return SetData(path, encode_acls(entries), stat.version) if entries else Delete(path, stat.version)
+
+
+async def _named(
+    session: ZooKeeperSession, resource: AclResource, pattern: AclPattern
+) -> Iterable[ResourcePattern]:
+    """The patterns that have znodes."""
+    try:
+        names = await session.children(acl_folder(resource, pattern))
+    except NoNode:
+        return ()
+    return [ResourcePattern(resource, name, pattern) for name in names]
+
+
+async def _entries(
+    session: ZooKeeperSession, patterns: Sequence[ResourcePattern]
+) -> dict[ResourcePattern, AclEntries]:
+    """The entries of each pattern in ZooKeeper."""
+    paths = [acl_path(pattern) for pattern in patterns]
+    read = await read_all(session, paths, _READS_AT_ONCE)
+    found: dict[ResourcePattern, AclEntries] = {}
+    for pattern, path, there in zip(patterns, paths, read, strict=True):
+        try:
+            found[pattern] = decode_acls(path, there[0]) if there is not None else frozenset()
+        except BadZnode as error:
+            found[pattern] = UNREADABLE
+            _log.error(
+                "access control lists that cannot be read: everything on %s is denied to all but super users "
+                "until the znode is repaired or removed: %s",
+                pattern,
+                error,
+            )
+    return found

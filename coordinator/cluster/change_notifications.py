@@ -1,0 +1,96 @@
+"""Notifications of changes: sequential znodes in one folder, each of which names a thing that has changed.
+
+Each change of a thing creates one; every broker watches the folder and reads the named things again.
+Notifications that are 15 minutes older than the newest one are removed, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import ZnodeWatch, ZooKeeperSession
+from holdfast_log.coordinator.zookeeper.pipelined import outcomes, read_all, results
+
+T = TypeVar("T")
+
+EXPIRATION_MS = 15 * 60 * 1000
+_PURGED_TOGETHER = 50
+_log = logging.getLogger(__name__)
+
+
+class ChangeNotifications(Generic[T]):
+    """What one broker has seen of the notifications in a folder.
+
+    `prefix` is the path of a notification without its number. `decode(path, data)` returns what one names,
+    and raises `BadZnode`.
+    """
+
+    def __init__(
+        self, prefix: str, decode: Callable[[str, bytes], T], expiration_ms: int = EXPIRATION_MS
+    ) -> None:
+        self._folder, _, name = prefix.rpartition("/")
+        self._name = re.compile(re.escape(name) + r"\d{10}")
+        self._decode = decode
+        self._expiration_ms = expiration_ms
+        self._last_seen = ""
+        self._oldest_ms = 0  # Time of the oldest notification, when notifications were last removed.
+
+    async def skip(self, session: ZooKeeperSession, watch: ZnodeWatch) -> None:
+        """Take all present notifications as seen, and watch for more. Then read everything: what is read
+        later has all changes before."""
+        names = await self._names(session, watch)
+        self._last_seen = names[-1] if names else ""
+
+    async def news(self, session: ZooKeeperSession, watch: ZnodeWatch) -> list[T] | None:
+        """What the notifications since the last call name, and watch for more. None if one of them does not
+        say it, or was removed before this broker has read it: then anything may have changed."""
+        names = await self._names(session, watch)
+        new = [name for name in names if name > self._last_seen]
+        if not new:
+            return []
+        paths = [f"{self._folder}/{name}" for name in new]
+        found = await read_all(session, paths)
+        named: dict[T, None] = {}
+        is_complete = True
+        for path, there in zip(paths, found, strict=True):
+            if there is None:
+                is_complete = False
+                continue
+            try:
+                named[self._decode(path, there[0])] = None
+            except BadZnode as error:
+                _log.error("a malformed notification of a change, so everything is read again: %s", error)
+                is_complete = False
+        self._last_seen = new[-1]
+        newest_ms = max((there[1].modified_ms for there in found if there is not None), default=None)
+        if newest_ms is not None:
+            await self._purge(session, names, newest_ms)
+        return list(named) if is_complete else None
+
+    async def _names(self, session: ZooKeeperSession, watch: ZnodeWatch) -> list[str]:
+        # A znode of another name would sort after the notifications, and hide all later ones.
+        return [name for name in await session.children(self._folder, watch) if self._name.fullmatch(name)]
+
+    async def _purge(self, session: ZooKeeperSession, names: Sequence[str], newest_ms: int) -> None:
+        """Remove notifications that are older than the newest one by more than the expiration time, the
+        oldest first. The times are ZooKeeper's: a broker whose clock is ahead would remove notifications that
+        others have not read.
+
+        Reads up to the first one that is younger, and nothing before that one expires: to look at all of
+        them after each change would cost the square of the number of changes.
+        """
+        if self._oldest_ms <= newest_ms <= self._oldest_ms + self._expiration_ms:
+            return
+        for first in range(0, len(names), _PURGED_TOGETHER):
+            paths = [f"{self._folder}/{name}" for name in names[first : first + _PURGED_TOGETHER]]
+            stats = await results([session.exists(path) for path in paths])
+            there = [(path, stat.modified_ms) for path, stat in zip(paths, stats, strict=True) if stat]
+            old = [path for path, modified_ms in there if modified_ms < newest_ms - self._expiration_ms]
+            await outcomes([session.delete(path) for path in old])
+            if len(old) < len(there):
+                self._oldest_ms = min(modified_ms for path, modified_ms in there if path not in old)
+                return
