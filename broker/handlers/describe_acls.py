@@ -15,6 +15,7 @@ from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestC
 from holdfast_log.broker.security.administration import AclAdministration, selected_entries
 from holdfast_log.broker.security.filters import checked_filter
 from holdfast_log.protocol.acl_bindings import AclEntry, AclFilter, ResourcePattern
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_acls import (
     AclDescription,
@@ -38,6 +39,7 @@ class DescribeAclsHandler(Handler[DescribeAclsRequest, DescribeAclsResponse]):
     answers: LongAnswers
 
     def handle(self, context: RequestContext, request: DescribeAclsRequest) -> Deferred[DescribeAclsResponse]:
+        context.check(AclOperation.DESCRIBE, AclResource.CLUSTER)
         wanted = checked_filter(
             request.resource_type_filter,
             request.resource_name_filter,

@@ -7,7 +7,7 @@ changes another while it is built. `connect` then lists who calls whom.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
@@ -56,6 +56,8 @@ def build_broker(
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
     security = build_security(static, around)
+    if security.authorizer is not None:
+        around = replace(around, authorizer=security.authorizer)
     quotas = build_quotas(around, admission, settings, metadata)
     cluster = build_cluster(
         around, identity, admission, metadata, settings, logs.lineage, quotas.clients, quotas.connections

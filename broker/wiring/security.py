@@ -16,7 +16,7 @@ from holdfast_log.coordinator.cluster.acls import AccessControlLists
 @dataclass(frozen=True, slots=True)
 class SecurityParts:
     """The access control lists, what decides by them, and what describes and alters them. `lists` and
-    `authorizer` are None if every client may do everything."""
+    `authorizer` are None if the settings name no authorizer."""
 
     lists: AccessControlLists | None
     authorizer: AclAuthorizer | None

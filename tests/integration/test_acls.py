@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +20,7 @@ from holdfast_log.clients.admin import (
     Admin,
     ResourcePattern,
 )
-from holdfast_log.protocol.errors import BrokerError, ErrorCode, InvalidRequestError
+from holdfast_log.protocol.errors import AuthorizationError, BrokerError, ErrorCode, InvalidRequestError
 from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.programs import run_module
 from tests.integration.waiting import until
@@ -67,6 +69,38 @@ def test_what_is_made_through_one_broker_is_in_force_at_the_other_and_survives_b
     cluster.make_whole()
     with admin_of(one) as here:
         assert here.describe_acls() == [PAYMENTS]
+
+
+def test_a_rule_made_through_one_broker_is_in_force_at_the_other(cluster: Cluster) -> None:
+    """Clients are super users of the first broker only: at the second they may do what the lists allow."""
+    one, two = cluster.add(ENABLED), cluster.add({"authorizer.class.name": "acls"})
+    cluster.make_whole()
+    client = {"bootstrap.servers": two.address, "default.api.timeout.ms": 5_000}
+    listing = AclBinding(
+        ResourcePattern(AclResource.CLUSTER, "kafka-cluster"),
+        AclEntry("User:ANONYMOUS", "127.0.0.1", AclOperation.DESCRIBE, AclPermission.ALLOW),
+    )
+    altering = replace(listing, entry=replace(listing.entry, operation=AclOperation.ALTER))
+    with admin_of(one) as here, Admin(client) as there:
+
+        def may(call: Callable[[], object]) -> bool:
+            try:
+                call()
+            except AuthorizationError as error:
+                assert error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                return False
+            return True
+
+        assert not may(there.describe_acls) and not may(lambda: there.create_acls([ORDERS]))
+        assert not may(lambda: there.delete_acls([AclFilter()])) and here.describe_acls() == []
+        here.create_acls([listing])
+        until(lambda: may(there.describe_acls))
+        assert not may(lambda: there.create_acls([ORDERS]))
+        here.create_acls([altering])
+        until(lambda: may(lambda: there.create_acls([ORDERS])))
+        here.delete_acls([AclFilter(AclResource.CLUSTER)])
+        until(lambda: not may(there.describe_acls))
+        assert not may(lambda: there.create_acls([PAYMENTS])) and here.describe_acls() == [ORDERS]
 
 
 def test_refused_entries_are_named_and_the_others_are_made(pair: list[BackgroundBroker]) -> None:
