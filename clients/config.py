@@ -24,6 +24,7 @@ from holdfast_log.clients.settings import (
 )
 from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.compression import codec_named
+from holdfast_log.protocol.tls.names import STORE_TYPES, TLS_VERSIONS
 
 Properties: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
 """Properties as a mapping, or the path of a properties file."""
@@ -136,15 +137,57 @@ CONNECTION_ROWS = (
     ),
     Setting(
         "ssl.truststore.location", STRING, None,
-        "Path of a PEM file with the certificate authorities that the client trusts.",
+        "Path of a file with the certificate authorities that the client trusts, in PEM or PKCS12. Unset: "
+        "those that the system trusts.",
+    ),
+    Setting(
+        "ssl.truststore.type", STRING, None,
+        "Format of ssl.truststore.location. JKS stands for what keytool makes by default, which is PKCS12 "
+        "since Java 9. Unset: the format that the file has.",
+        choices=STORE_TYPES,
+    ),
+    Setting(
+        "ssl.truststore.password", PASSWORD, None,
+        "Password of a trust store in the format PKCS12.",
+    ),
+    Setting(
+        "ssl.truststore.certificates", PASSWORD, None,
+        "The trusted certificates themselves in PEM, in place of ssl.truststore.location.",
     ),
     Setting(
         "ssl.keystore.location", STRING, None,
-        "Path of a PEM file with the client's certificate and private key.",
+        "Path of a file with the client's certificate and private key, in PEM or PKCS12.",
+    ),
+    Setting(
+        "ssl.keystore.type", STRING, None,
+        "Format of ssl.keystore.location, as for ssl.truststore.type.",
+        choices=STORE_TYPES,
+    ),
+    Setting(
+        "ssl.keystore.password", PASSWORD, None,
+        "Password of ssl.keystore.location.",
     ),
     Setting(
         "ssl.key.password", PASSWORD, None,
-        "Password of the private key in ssl.keystore.location.",
+        "Password of an encrypted private key in PEM.",
+    ),
+    Setting(
+        "ssl.keystore.key", PASSWORD, None,
+        "The private key itself in PEM, in place of ssl.keystore.location.",
+    ),
+    Setting(
+        "ssl.keystore.certificate.chain", PASSWORD, None,
+        "The certificates of ssl.keystore.key in PEM, the client's first.",
+    ),
+    Setting(
+        "ssl.enabled.protocols", LIST, TLS_VERSIONS,
+        "Versions of TLS that the client speaks.",
+        choices=TLS_VERSIONS,
+    ),
+    Setting(
+        "ssl.cipher.suites", LIST, (),
+        "Cipher suites that the client uses, by their registered names or by OpenSSL's. The three of TLS 1.3 "
+        "come together or not at all. Empty: those that OpenSSL takes for safe.",
     ),
     Setting(
         "ssl.endpoint.identification.algorithm", STRING, "https",

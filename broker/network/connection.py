@@ -286,6 +286,9 @@ class ServerConnection(Turns):
         if self._unmute is not None:
             self._regulate()
 
+    def identified(self, principal: str) -> None:
+        self.principal = principal
+
     def frame_refused(self, size: int) -> None:
         if self.close_reason is not None:
             return

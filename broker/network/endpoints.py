@@ -11,6 +11,7 @@ from typing import Any
 from holdfast_log.clients.settings import SettingError
 
 SPOKEN = "PLAINTEXT"
+_ALL_SPOKEN = (SPOKEN, "SSL")
 BROKERS = "INTERNAL"
 """Name of the brokers' own listener in Holdfast's properties files."""
 SECURITY_PROTOCOLS = (SPOKEN, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -176,14 +177,14 @@ def _refuse_shared_ports(listeners: Sequence[Endpoint]) -> None:
 
 
 def _refuse_what_is_not_spoken(listeners: Sequence[Endpoint]) -> None:
-    """Raise `SettingError` for a protocol other than plaintext, instead of sending plaintext where the
-    operator wanted encryption."""
+    """Raise `SettingError` for a protocol that this broker does not speak, instead of speaking a less safe
+    one."""
     for endpoint in listeners:
-        if endpoint.protocol != SPOKEN:
+        if endpoint.protocol not in _ALL_SPOKEN:
             raise SettingError(
                 f"listeners={str(endpoint)!r} is not allowed: this broker does not speak "
-                f"{endpoint.protocol}, only {SPOKEN}. Let a proxy do TLS, and map {endpoint.name} to "
-                f"{SPOKEN} in listener.security.protocol.map"
+                f"{endpoint.protocol}, only {' and '.join(_ALL_SPOKEN)}; map {endpoint.name} to one of them "
+                "in listener.security.protocol.map"
             )
 
 

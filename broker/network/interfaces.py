@@ -75,6 +75,10 @@ class FrameReceiver(Protocol):
 
     def connected(self, wire: Wire) -> None: ...
 
+    def identified(self, principal: str) -> None:
+        """The wire knows who the peer is, by its certificate. Called before its first frame, if at all."""
+        ...
+
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         """Take one or more whole frames, without their sizes. Each is writable, and is not reused while the
         receiver refers to it or to a view of it."""

@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -48,7 +48,8 @@ class Listeners:
     Iterating gives the open connections, oldest first. `descriptors` is the number of file descriptors that
     connections may take; None: no limit besides those in `limits`. Without `pace` they may come at any rate.
     Each connection to a listener in `trusted` counts as another broker's. `brokers` is the listener for
-    brokers alone, for which connections are kept; None: there is none.
+    brokers alone, for which connections are kept; None: there is none. `secure` are the networks over TLS, by
+    the names of the listeners that use them; the others use `network`.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Listeners:
         pace: ConnectionPace | None = None,
         trusted: Container[str] = (),
         brokers: str | None = None,
+        secure: Mapping[str, Network] | None = None,
     ) -> None:
+        self._secure = secure or {}
         self._pace = pace
         self._trusted = trusted
         self._brokers = brokers
@@ -98,7 +101,8 @@ class Listeners:
         for endpoint in endpoints.listeners:
             accept = functools.partial(self._accept, endpoint.name)
             try:
-                self._ports[endpoint.name] = self._network.listen(endpoint.host, endpoint.port, accept)
+                network = self._secure.get(endpoint.name, self._network)
+                self._ports[endpoint.name] = network.listen(endpoint.host, endpoint.port, accept)
             except OSError as error:
                 self.stop_accepting()
                 raise OSError(

@@ -304,6 +304,9 @@ class _Link:
         self.wire = wire
         self.channel._connected(self, wire)
 
+    def identified(self, principal: str) -> None:
+        """Nothing to do: the wire has verified the other broker's name."""
+
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         for frame in frames:
             if self.channel is None:

@@ -63,7 +63,7 @@ SETTINGS: tuple[Setting, ...] = (
             "SASL_SSL:SASL_SSL",
         ),
         "Security protocol of each listener name, as NAME:PROTOCOL pairs. Listeners of this broker speak "
-        "only PLAINTEXT.",
+        "PLAINTEXT and SSL, which is TLS.",
     ),
     Setting(
         "inter.broker.listener.name",

@@ -65,7 +65,7 @@ _send_parts = None if WIRE is None else WIRE.send_parts
 """Sends parts until the socket takes no more. Returns the number of bytes sent, and whether that is all."""
 
 
-class _FrameSocket(tcp.Connection):
+class FrameSocket(tcp.Connection):
     """A `Wire` on a connected socket: the reading and writing of `FrameServer` and `FrameClient`."""
 
     peer: Address
@@ -89,6 +89,10 @@ class _FrameSocket(tcp.Connection):
         self._is_closing = False
         self._has_shut_down = False
         self._broken: Exception | None = None  # set while sending, reported by doWrite
+
+    def opened(self) -> None:
+        """The socket is connected. Called once, before anything is read or sent."""
+        self._receiver.connected(self)
 
     # Wire
 
@@ -313,7 +317,7 @@ def _lost(error: Exception) -> Exception:
     return ConnectionLost(str(error))
 
 
-class FrameServer(_FrameSocket, tcp.Server):
+class FrameServer(FrameSocket, tcp.Server):
     """A connection that this side accepted."""
 
     def __init__(
@@ -334,7 +338,7 @@ class FrameServer(_FrameSocket, tcp.Server):
         super().__init__(sock, cast(IProtocol, protocol), client, server, sessionno, reactor)
 
 
-class FrameClient(_FrameSocket, tcp.Client):
+class FrameClient(FrameSocket, tcp.Client):
     """A connection that this side opened."""
 
     def __init__(
@@ -352,10 +356,10 @@ class _Link:
     def __init__(self, receiver: FrameReceiver) -> None:
         self.receiver = receiver
 
-    def makeConnection(self, transport: _FrameSocket) -> None:
+    def makeConnection(self, transport: FrameSocket) -> None:
         transport.setTcpNoDelay(True)
         transport.setTcpKeepAlive(True)
-        self.receiver.connected(transport)
+        transport.opened()
 
     def connectionMade(self) -> None:
         """Never called: `makeConnection` replaces it."""
@@ -402,14 +406,12 @@ class _Connecting(ClientFactory):
 
 
 class _FrameConnector(tcp.Connector):
-    def __init__(self, buffers: FrameBuffers, receiver: FrameReceiver, log: RepeatedLog, *args: Any) -> None:
+    def __init__(self, transport: Callable[[tcp.Connector], FrameClient], *args: Any) -> None:
         super().__init__(*args)
-        self._log = log
-        self._buffers = buffers
-        self._receiver = receiver
+        self._transport = transport
 
     def _makeTransport(self) -> FrameClient:
-        return FrameClient(self._buffers, self._receiver, self._log, self)
+        return self._transport(self)
 
 
 class _FramePort(tcp.Port):
@@ -480,8 +482,11 @@ class TcpNetwork:
         self._buffers = FrameBuffers()
         self._log = RepeatedLog(reactor)
 
-    def listen(self, host: str, port: int, accept: Accept) -> Port:
-        transport = functools.partial(FrameServer, self._buffers, self._memories, self._log)
+    def listen(
+        self, host: str, port: int, accept: Accept, server: Callable[..., FrameServer] = FrameServer
+    ) -> Port:
+        """`server` makes the connections; it takes the arguments of `FrameServer`."""
+        transport = functools.partial(server, self._buffers, self._memories, self._log)
         listening = _FramePort(
             self._options, transport, port, _Accepting(accept), self._options.backlog, host, self._reactor
         )
@@ -491,12 +496,20 @@ class TcpNetwork:
             raise OSError(getattr(error.socketError, "errno", None), str(error)) from error
         return _TcpPort(listening)
 
-    def connect(self, host: str, port: int, receiver: FrameReceiver, timeout_ms: int) -> None:
+    def connect(
+        self,
+        host: str,
+        port: int,
+        receiver: FrameReceiver,
+        timeout_ms: int,
+        client: Callable[..., FrameClient] = FrameClient,
+    ) -> None:
+        """`client` makes the connection; it takes the arguments of `FrameClient`."""
+        transport = functools.partial(client, self._buffers, receiver, self._log)
+
         def connect_to(address: str, timeout_s: float, failed: Callable[[str], None]) -> None:
             factory = _Connecting(receiver, failed)
-            connector = _FrameConnector(
-                self._buffers, receiver, self._log, address, port, factory, timeout_s, None, self._reactor
-            )
+            connector = _FrameConnector(transport, address, port, factory, timeout_s, None, self._reactor)
             connector.connect()
 
         attempts = Attempts(self._reactor, receiver, timeout_ms, connect_to)

@@ -71,6 +71,7 @@ class PeriodicSettings:
     replica_lag_ms_max: Annotated[int, "replica.lag.time.max.ms"]
     expire_offsets_interval_ms: Annotated[int, "offsets.retention.check.interval.ms"]
     retention_interval_ms: Annotated[int, "log.retention.check.interval.ms"]
+    store_check_interval_ms: Annotated[int, "ssl.store.check.interval.ms"]
 
 
 class StartError(Exception):
@@ -169,7 +170,7 @@ class Broker:
 
     def measured(self, turns: TurnTimes, memory: RequestMemory) -> MeasuredParts:
         """The parts that have metrics; before the start is over, some are missing."""
-        return MeasuredParts(turns, memory, self._logs, self.node)
+        return MeasuredParts(turns, memory, self._logs, self.node, self._around.tls)
 
     def prepare_metrics(self) -> Deferred[None]:
         """Find out what this broker has to ask others for, before its metrics are read."""
@@ -258,6 +259,8 @@ class Broker:
         every(settings.expire_offsets_interval_ms, node.groups.service.expire_offsets)
         every(REPAIR_INTERVAL_MS, node.replication.repairs.look)
         every(settings.retention_interval_ms, node.replication.retention.check)
+        if self._around.tls is not None:
+            every(settings.store_check_interval_ms, self._around.tls.look)
         logs.scrubber.start()
         node.replication.cleaner.start()
 

@@ -28,6 +28,7 @@ from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.admission import admission_of
 from holdfast_log.broker.network.endpoints import parse_endpoints
 from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.tls.listeners import TlsListeners
 from holdfast_log.broker.network.transport import SocketOptions, TcpNetwork
 from holdfast_log.broker.process import pid_file
 from holdfast_log.broker.process.cluster_secret import read_cluster_secret
@@ -108,7 +109,17 @@ class BrokerProcess:
         self._workers = ThreadWorkers(_reactor, own.worker_threads)
         boot = boot_id()
         machine_name = socket.getfqdn()
-        admission = admission_of(settings, parse_endpoints(settings, machine_name))
+        endpoints = parse_endpoints(settings, machine_name)
+        admission = admission_of(settings, endpoints)
+        network = TcpNetwork(
+            _reactor,
+            read_group(SocketOptions, settings),
+            memory,
+            receive_timeout_ms=own.receive_timeout_ms,
+            brokers_listener=admission.own or "",
+            brokers_memory_bytes=own.queued_request_bytes_max,
+        )
+        tls = TlsListeners(settings, endpoints, network, _reactor, self._workers, _date_ms)
         around = Surroundings(
             clock=_reactor,
             disk=OsDisk(),
@@ -119,14 +130,8 @@ class BrokerProcess:
                 SessionFile(directories, boot),
                 zookeeper_identity(own.digest_file, restricts=own.is_acl_set),
             ),
-            network=TcpNetwork(
-                _reactor,
-                read_group(SocketOptions, settings),
-                memory,
-                receive_timeout_ms=own.receive_timeout_ms,
-                brokers_listener=admission.own or "",
-                brokers_memory_bytes=own.queued_request_bytes_max,
-            ),
+            network=network,
+            tls=tls,
             workers=self._workers,
             random=random.SystemRandom(),
             date_ms=_date_ms,

@@ -19,9 +19,9 @@ class BrokerSettings:
         self._name = str(broker_id)
         self._in_force = in_force
         self._dynamic_configs = dynamic_configs
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], object]] = []
 
-    def add_listener(self, listener: Callable[[], None]) -> None:
+    def add_listener(self, listener: Callable[[], object]) -> None:
         """Call `listener` after each change of the settings in force."""
         self._listeners.append(listener)
 

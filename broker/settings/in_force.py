@@ -8,7 +8,7 @@ that brokers do not have is stored and shown, and has no effect: it may be for a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast_log.broker.log.settings import LogSettings, topic_defaults
@@ -30,7 +30,13 @@ class SettingsInForce(Mapping[str, Any]):
         self.own: Mapping[str, str] = {}
         self.shared: Mapping[str, str] = {}
         self._altered: dict[str, Any] = {}
+        self._checks: list[Callable[[Mapping[str, Any]], None]] = []
         self.static_topic_defaults = self.topic_defaults = topic_defaults(static)
+
+    def add_check(self, check: Callable[[Mapping[str, Any]], None]) -> None:
+        """Call `check` with the settings that a client's alteration would put into force; it raises
+        `SettingError` for those that cannot work."""
+        self._checks.append(check)
 
     @property
     def rows(self) -> Mapping[str, Setting]:
@@ -55,7 +61,7 @@ class SettingsInForce(Mapping[str, Any]):
         logged."""
         own, shared = self._sound(own), self._sound(shared)
         try:
-            self.check({**shared, **own})
+            self._check({**shared, **own})
         except SettingError as error:
             _log.error(
                 "The settings in /config/brokers contradict each other; the previous ones stay in force: %s",
@@ -79,7 +85,7 @@ class SettingsInForce(Mapping[str, Any]):
         sound = {}
         for name, value in configs.items():
             try:
-                self.check({name: value})
+                self._check({name: value})
             except SettingError as error:
                 _log.error("Ignoring an invalid setting in /config/brokers: %s", error)
             else:
@@ -92,8 +98,15 @@ class SettingsInForce(Mapping[str, Any]):
     # Checks of alterations
 
     def check(self, configs: Mapping[str, str | None]) -> None:
-        """Raises `SettingError` for values that are not allowed, alone or together, and for settings that
-        cannot be altered while the broker runs. Any value of an unknown setting is allowed."""
+        """Raises `SettingError` for values that are not allowed, alone or together, for those that the broker
+        cannot carry out, and for settings that cannot be altered while it runs. Any value of an unknown
+        setting is allowed."""
+        self._check(configs)
+        given = {name: value for name, value in configs.items() if value is not None}
+        for check in self._checks:
+            check({**self, **self._parsed(given)})
+
+    def _check(self, configs: Mapping[str, str | None]) -> None:
         given = {}
         for name, value in configs.items():
             row = self.rows.get(name)

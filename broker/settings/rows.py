@@ -18,6 +18,8 @@ from holdfast_log.broker.log.settings import TOPIC_SETTINGS
 from holdfast_log.broker.metrics.settings import SETTINGS as METRICS_SETTINGS
 from holdfast_log.broker.network.settings import SETTINGS as NETWORK_SETTINGS
 from holdfast_log.broker.network.settings import listener_settings
+from holdfast_log.broker.network.tls.settings import SETTINGS as TLS_SETTINGS
+from holdfast_log.broker.network.tls.settings import tls_settings_of
 from holdfast_log.broker.ownership import settings as ownership
 from holdfast_log.broker.quotas import settings as quotas
 from holdfast_log.broker.replication.settings import SETTINGS as REPLICATION_SETTINGS
@@ -305,6 +307,7 @@ BROKER_ROWS: tuple[Setting, ...] = IDENTITY + ZOOKEEPER + TOPICS + LEADERSHIP + 
 ROWS: tuple[Setting, ...] = (
     BROKER_ROWS
     + NETWORK_SETTINGS
+    + TLS_SETTINGS
     + LOG_SETTINGS
     + CLEANING_SETTINGS
     + REPLICATION_SETTINGS
@@ -320,7 +323,8 @@ ROWS: tuple[Setting, ...] = (
 def broker_settings(values: Mapping[str, Any]) -> Settings:
     """Check the given keys and values as the broker's settings. Raises `SettingError`."""
     settings = Settings(ROWS, values)
-    settings = Settings((*ROWS, *listener_settings(settings["listeners"])), values)
+    of_listeners = (*listener_settings(settings["listeners"]), *tls_settings_of(settings))
+    settings = Settings((*ROWS, *of_listeners), values)
     if settings["broker.id"] > settings["reserved.broker.max.id"]:
         raise SettingError(
             f"broker.id={settings['broker.id']} is not allowed: expected a whole number from -1 to "
@@ -359,6 +363,7 @@ def settings_page() -> str:
     for title, rows in (
         ("Broker", BROKER_ROWS),
         ("Broker: network", NETWORK_SETTINGS),
+        ("Broker: TLS", TLS_SETTINGS),
         ("Broker: logs", LOG_SETTINGS),
         ("Broker: compaction", CLEANING_SETTINGS),
         ("Broker: replication", REPLICATION_SETTINGS),

@@ -205,6 +205,7 @@ def _listeners(
         rates,
         admission.trusted,
         admission.own,
+        secure=around.secure,
     )
 
 
@@ -241,7 +242,7 @@ def _peers(
     return Peers(
         identity.broker_id,
         dispatcher,
-        around.network,
+        around.secure.get(identity.inter_broker_listener, around.network),
         around.clock,
         around.random.random,
         channels,

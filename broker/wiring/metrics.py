@@ -24,6 +24,8 @@ from holdfast_log.broker.metrics.row import MetricKind, MetricRow
 from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.network.metrics import CONNECTION_METRICS, MEMORY_METRICS
+from holdfast_log.broker.network.tls.listeners import TlsListeners
+from holdfast_log.broker.network.tls.metrics import TLS_METRICS
 from holdfast_log.broker.ownership.metrics import OWNERSHIP_METRICS
 from holdfast_log.broker.quotas.metrics import QUOTA_METRICS, ThrottlingParts
 from holdfast_log.broker.replication.metrics import (
@@ -44,6 +46,7 @@ class MeasuredParts:
     memory: RequestMemory
     logs: LogManager
     node: WiredBroker | None
+    tls: TlsListeners | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ SECTIONS: tuple[MetricSection, ...] = (
     MetricSection("Topics", TRAFFIC_METRICS, _REPLICAS),
     MetricSection("Requests", REQUEST_METRICS, _of_node(lambda node: node.cluster.dispatcher)),
     MetricSection("Connections", CONNECTION_METRICS, _of_node(lambda node: node.cluster.listeners)),
+    MetricSection("TLS", TLS_METRICS, lambda parts: parts.tls),
     MetricSection("Memory for requests", MEMORY_METRICS, lambda parts: parts.memory),
     MetricSection("Requests that wait", WAITING_METRICS, _REPLICAS),
     MetricSection("Replicas", REPLICA_METRICS, _REPLICAS),

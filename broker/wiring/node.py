@@ -146,6 +146,10 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     broker.quotas.limits.add_listener(broker.quotas.clients.limits_changed)
     settings.broker.add_listener(replication.throttled_rates.settings_changed)
     settings.broker.add_listener(settings.topics.defaults_changed)
+    if around.tls is not None:
+        around.tls.follow(settings.in_force)
+        settings.in_force.add_check(around.tls.check)
+        settings.broker.add_listener(around.tls.look)
     settings.topics.add_listener(ownership.service.topic_changed)
     settings.topics.add_listener(replication.replicas.topic_settings_changed)
     settings.topics.add_listener(cluster.controller.topic_settings_changed)

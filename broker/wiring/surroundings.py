@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.network.handshake import ClusterSecret
 from holdfast_log.broker.network.interfaces import Network
+from holdfast_log.broker.network.tls.listeners import TlsListeners
 from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
@@ -31,7 +33,7 @@ class Surroundings:
     `clock` times intervals, and nobody can set it; `date_ms` is the time of day, which an administrator may
     set. `boot` identifies this boot of the machine; None if the system has no such id. `secret` is what only
     the brokers of the cluster know; None if brokers need not prove who they are. `authorizer` decides what
-    clients may do; None: everything.
+    clients may do; None: everything. `tls` are the listeners with TLS; None: there are none.
     """
 
     clock: Clock
@@ -45,3 +47,9 @@ class Surroundings:
     boot: str | None = None
     secret: ClusterSecret | None = None
     authorizer: Authorizer | None = None
+    tls: TlsListeners | None = None
+
+    @property
+    def secure(self) -> Mapping[str, Network]:
+        """The networks over TLS, by the names of the listeners that use them; the others use `network`."""
+        return {} if self.tls is None else self.tls.networks

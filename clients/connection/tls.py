@@ -9,7 +9,16 @@ from typing import Any
 
 from holdfast_log.clients.connection.network import SocketChannel
 from holdfast_log.clients.errors import ConfigError
+from holdfast_log.protocol.tls.contexts import TlsError, connecting_context
+from holdfast_log.protocol.tls.stores import StoreError, read_stores
 from holdfast_log.protocol.wire import Buffer
+
+_GATHER_BYTES = 64 * 1024
+"""Small buffers are sent together up to this size."""
+_DIRECT_BYTES = 256 * 1024
+"""Maximum bytes given to OpenSSL in one call."""
+_FILL_BYTES = 256 * 1024
+"""Maximum bytes decrypted in one call."""
 
 
 class TlsChannel(SocketChannel):
@@ -30,6 +39,8 @@ class TlsChannel(SocketChannel):
         self._context = context
         self._tls: ssl.SSLSocket | None = None
         self._is_shaken = False
+        self._has_ended = False
+        self._chunk: Buffer = b""  # given to OpenSSL, perhaps in part
 
     def finish_connecting(self) -> bool:
         if not self._is_shaken and super().finish_connecting():
@@ -49,19 +60,44 @@ class TlsChannel(SocketChannel):
         return self._is_shaken
 
     def send(self, buffers: Sequence[Buffer]) -> int:
+        # A write that has to be repeated must have the same bytes.
+        chunk = self._chunk or _gathered(buffers)
         try:
-            return self.socket.send(buffers[0])  # An SSLSocket has no sendmsg.
+            self.socket.send(chunk)  # It sends all or has to be repeated.
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self._chunk = chunk
             return 0
+        self._chunk = b""
+        return len(chunk)
 
     def receive_into(self, buffer: memoryview) -> int | None:
-        try:
-            return self.socket.recv_into(buffer)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return None
+        """As of every channel; a call decrypts several records of TLS, which have at most 16 KiB each."""
+        filled, end = 0, min(len(buffer), _FILL_BYTES)
+        while filled < end and not self._has_ended:
+            try:
+                count = self.socket.recv_into(buffer[filled:end])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return filled or None
+            self._has_ended = count == 0
+            filled += count
+        return filled
 
     def has_pending(self) -> bool:
-        return self._tls is not None and self._is_shaken and self._tls.pending() > 0
+        if self._tls is None or not self._is_shaken:
+            return False
+        return self._has_ended or self._tls.pending() > 0
+
+
+def _gathered(buffers: Sequence[Buffer]) -> Buffer:
+    """The first bytes to send: a large buffer, or several small ones, so that they share a record of TLS."""
+    if len(buffers) == 1 or len(buffers[0]) >= _GATHER_BYTES:
+        return memoryview(buffers[0])[:_DIRECT_BYTES]
+    gathered = bytearray()
+    for buffer in buffers:
+        gathered += memoryview(buffer)[: _GATHER_BYTES - len(gathered)]
+        if len(gathered) >= _GATHER_BYTES:
+            break
+    return gathered
 
 
 def tls_channels(settings: Mapping[str, Any]) -> Callable[..., TlsChannel]:
@@ -75,13 +111,6 @@ def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
     Raises ConfigError if a file of certificates or keys cannot be used.
     """
     try:
-        context = ssl.create_default_context(cafile=settings["ssl.truststore.location"])
-        keystore = settings["ssl.keystore.location"]
-        if keystore is not None:
-            # Without a password OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(keystore, password=settings["ssl.key.password"] or "")
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"ssl.truststore.location or ssl.keystore.location: {error}") from None
-    if settings["ssl.endpoint.identification.algorithm"] != "https":
-        context.check_hostname = False
-    return context
+        return connecting_context(settings, read_stores(settings))
+    except (TlsError, StoreError) as error:
+        raise ConfigError(str(error)) from None

@@ -210,6 +210,9 @@ class _Copy:
         if self._wire is not None:
             self._wire.close()
 
+    def identified(self, principal: str) -> None:
+        """Nothing to do: there is no TLS here."""
+
     def frame_refused(self, size: int) -> None:
         pass
 

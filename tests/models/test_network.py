@@ -31,6 +31,9 @@ class End:
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         self.frames += [bytes(frame) for frame in frames]
 
+    def identified(self, principal: str) -> None:
+        """Nothing to do: there is no TLS here."""
+
     def frame_refused(self, size: int) -> None:
         self.refused = size
 

@@ -371,6 +371,9 @@ class _OneWay:
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         self._producer.history.violation(f"{self._producer.name} got an answer to an acks=0 request")
 
+    def identified(self, principal: str) -> None:
+        """Nothing to do: there is no TLS here."""
+
     def frame_refused(self, size: int) -> None:
         self._producer.history.violation(f"{self._producer.name} was sent a frame of {size} bytes")
 

@@ -74,6 +74,9 @@ class Received:
         assert frames and not any(frame.readonly for frame in frames)
         self.frames += map(bytes, frames)
 
+    def identified(self, principal: str) -> None:
+        """Nothing to do: there is no TLS here."""
+
     def frame_refused(self, size: int) -> None:
         self.refused = size
 

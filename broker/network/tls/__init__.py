@@ -1,0 +1,1 @@
+"""TLS on the broker's connections: its settings, handshakes, sockets, and whom a certificate names."""

@@ -1,0 +1,1 @@
+"""Tests of what clients and brokers make of the settings of TLS."""
