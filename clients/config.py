@@ -24,6 +24,7 @@ from holdfast_log.clients.settings import (
 )
 from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.compression import codec_named
+from holdfast_log.protocol.sasl.mechanisms import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from holdfast_log.protocol.tls.names import STORE_TYPES, TLS_VERSIONS
 
 Properties: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
@@ -132,8 +133,29 @@ CONNECTION_ROWS = (
     ),
     Setting(
         "security.protocol", STRING, "PLAINTEXT",
-        "Protocol of the connections to brokers: PLAINTEXT, or SSL (TLS).",
-        choices=("PLAINTEXT", "SSL"),
+        "Protocol of the connections to brokers: PLAINTEXT, SSL (TLS), SASL_PLAINTEXT or SASL_SSL. With SASL "
+        "the client says who it is, and proves it, by sasl.mechanism.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    ),
+    Setting(
+        "sasl.mechanism", STRING, None,
+        "Mechanism by which the client authenticates to a SASL listener: PLAIN, SCRAM-SHA-256 or "
+        "SCRAM-SHA-512. PLAIN sends the password as it is: use it with SASL_SSL. The client never falls back "
+        "to another one.",
+        choices=(PLAIN, SCRAM_SHA_256, SCRAM_SHA_512),
+    ),
+    Setting(
+        "sasl.username", STRING, None,
+        "Name of the user as whom the client authenticates, for PLAIN and SCRAM.",
+    ),
+    Setting(
+        "sasl.password", PASSWORD, None,
+        "Password of the user, for PLAIN and SCRAM.",
+    ),
+    Setting(
+        "sasl.jaas.config", PASSWORD, None,
+        "Instead of sasl.username and sasl.password: Kafka's login module with both, as Java's clients have "
+        'it: org.apache.kafka.common.security.scram.ScramLoginModule required username="..." password="...";',
     ),
     Setting(
         "ssl.truststore.location", STRING, None,

@@ -38,10 +38,13 @@ _OF_OTHER_CLIENTS = {
     "ssl.cafile": "ssl.truststore.location",
     "ssl.certificate.location": "ssl.keystore.location",
     "ssl.certfile": "ssl.keystore.location",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.plain.username": "sasl.username",
+    "sasl.plain.password": "sasl.password",
 }
 """Names of other clients' properties, and what has that meaning here."""
 _UNSUPPORTED = {
-    "sasl.": "there is no SASL: with security.protocol=SSL, ssl.keystore.location shows who the client is",
+    "sasl.kerberos.": "there is no GSSAPI (Kerberos): set sasl.mechanism to SCRAM-SHA-512",
     "transactional.": "producers have no transactions",
 }
 

@@ -16,11 +16,13 @@ from holdfast_log.clients.settings import SettingError
 @dataclass(frozen=True, slots=True)
 class BrokerAdmission:
     """`trusted` are the listeners on which every connection counts as a broker's. `own` is the listener that
-    only brokers use, None if they share one with clients."""
+    only brokers use, None if they share one with clients. At the listeners in `by_user` a connection counts
+    as a broker's once it has authenticated as a user of brokers (SASL)."""
 
     trusted: frozenset[str]
     own: str | None
     has_secret: bool
+    by_user: frozenset[str] = frozenset()
 
     @property
     def is_open(self) -> bool:
@@ -35,7 +37,7 @@ def admission_of(settings: Mapping[str, Any], endpoints: Endpoints) -> BrokerAdm
     given = settings["broker.listeners.trusted"]
     if given is None:
         trusted = frozenset() if has_secret else frozenset((endpoints.inter_broker,))
-        return BrokerAdmission(trusted, own, has_secret)
+        return _admission(trusted, own, has_secret, endpoints)
     names = [endpoint.name for endpoint in endpoints.listeners]
     for name in given:
         if name.upper() not in names:
@@ -43,7 +45,14 @@ def admission_of(settings: Mapping[str, Any], endpoints: Endpoints) -> BrokerAdm
                 f"broker.listeners.trusted={name!r} is not allowed: expected names that listeners has "
                 f"({', '.join(names)})"
             )
-    return BrokerAdmission(frozenset(name.upper() for name in given), own, has_secret)
+    return _admission(frozenset(name.upper() for name in given), own, has_secret, endpoints)
+
+
+def _admission(
+    listeners: frozenset[str], own: str | None, has_secret: bool, endpoints: Endpoints
+) -> BrokerAdmission:
+    wants_sasl = {each.name for each in endpoints.listeners if each.protocol.startswith("SASL_")}
+    return BrokerAdmission(listeners - wants_sasl, own, has_secret, listeners & wants_sasl)
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,15 @@ class ServerConnection(Turns):
         """Bytes of unanswered requests and unsent responses, which the budget limits."""
         return self._buffered_bytes
 
+    @property
+    def handler(self) -> FrameHandler:
+        """What handles the requests of this connection."""
+        return self._handler
+
+    def handle_with(self, handler: FrameHandler) -> None:
+        """Have `handler` handle the requests from the next one on."""
+        self._handler = handler
+
     def begin_handshake(self, exchange: Handshake) -> None:
         """Keep what the peer's proof is made of, until the peer sends it. A connection has one handshake."""
         self.has_handshake = True

@@ -11,7 +11,6 @@ from typing import Any
 from holdfast_log.clients.settings import SettingError
 
 SPOKEN = "PLAINTEXT"
-_ALL_SPOKEN = (SPOKEN, "SSL")
 BROKERS = "INTERNAL"
 """Name of the brokers' own listener in Holdfast's properties files."""
 SECURITY_PROTOCOLS = (SPOKEN, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -70,7 +69,6 @@ def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints
     if not listeners:
         raise SettingError("listeners is empty: expected at least one NAME://host:port")
     _refuse_shared_ports(listeners)
-    _refuse_what_is_not_spoken(listeners)
     if settings["advertised.listeners"]:
         advertised = _parse_all("advertised.listeners", settings["advertised.listeners"], protocols)
         _check_advertised(advertised, listeners)
@@ -174,18 +172,6 @@ def _refuse_shared_ports(listeners: Sequence[Endpoint]) -> None:
                     f"listeners={str(endpoint)!r} is not allowed: {other.name} already has that port; "
                     "expected a port of its own for each listener"
                 )
-
-
-def _refuse_what_is_not_spoken(listeners: Sequence[Endpoint]) -> None:
-    """Raise `SettingError` for a protocol that this broker does not speak, instead of speaking a less safe
-    one."""
-    for endpoint in listeners:
-        if endpoint.protocol not in _ALL_SPOKEN:
-            raise SettingError(
-                f"listeners={str(endpoint)!r} is not allowed: this broker does not speak "
-                f"{endpoint.protocol}, only {' and '.join(_ALL_SPOKEN)}; map {endpoint.name} to one of them "
-                "in listener.security.protocol.map"
-            )
 
 
 def _check_advertised(advertised: Sequence[Endpoint], listeners: Sequence[Endpoint]) -> None:

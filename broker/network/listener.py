@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -49,7 +49,8 @@ class Listeners:
     connections may take; None: no limit besides those in `limits`. Without `pace` they may come at any rate.
     Each connection to a listener in `trusted` counts as another broker's. `brokers` is the listener for
     brokers alone, for which connections are kept; None: there is none. `secure` are the networks over TLS, by
-    the names of the listeners that use them; the others use `network`.
+    the names of the listeners that use them; the others use `network`. `guard` is called with each new
+    connection before its first frame.
     """
 
     def __init__(
@@ -64,9 +65,11 @@ class Listeners:
         trusted: Container[str] = (),
         brokers: str | None = None,
         secure: Mapping[str, Network] | None = None,
+        guard: Callable[[ServerConnection], None] | None = None,
     ) -> None:
         self._secure = secure or {}
         self._pace = pace
+        self._guard = guard
         self._trusted = trusted
         self._brokers = brokers
         self._room = Room(clock, limits.connections_max, limits.connections_per_ip_max, descriptors, brokers)
@@ -158,6 +161,8 @@ class Listeners:
             # Large requests to this listener have memory of their own, which is for brokers.
             connection.frame_bytes_max = min(connection.frame_bytes_max, _UNPROVEN_FRAME_BYTES_MAX)
         connection.add_close_callback(self._forget)
+        if self._guard is not None:
+            self._guard(connection)
         if delay_s:
             connection.mute(math.ceil(delay_s * 1000))
         return connection

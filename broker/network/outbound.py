@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
@@ -14,9 +14,12 @@ from holdfast_log.broker.network.handshake import CallerHandshake, HandshakeErro
 from holdfast_log.broker.network.interfaces import Address, Network, Wire
 from holdfast_log.coordinator.clock import Clock, DelayedCall
 from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.frames import Part, parts_size
 from holdfast_log.protocol.headers import decode_correlation_id, decode_response, encode_request
 from holdfast_log.protocol.messages.authenticate_broker import AuthenticateBrokerRequest
+from holdfast_log.protocol.sasl.callers import SaslCaller
+from holdfast_log.protocol.sasl.exchange import sasl_exchange
 from holdfast_log.protocol.schema import MalformedMessage
 
 _log = logging.getLogger(__name__)
@@ -24,7 +27,10 @@ _log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Response)
 
 _HANDSHAKE_ID = 0x7FFFFFFF
-"""Correlation id of the requests of a handshake."""
+"""Correlation id of the requests of a login and of a handshake."""
+
+SaslLogin: TypeAlias = Generator[Request[Any], Response, int]
+"""An authentication under way, as `sasl_exchange` makes it."""
 
 
 class ChannelError(Exception):
@@ -65,7 +71,8 @@ class BrokerChannel:
     to retry. Responses are decoded in place: their records are views of the received frame.
 
     `random` returns numbers from 0 up to 1. `begin_handshake` makes the handshake that precedes the requests
-    of each connection; None: there is none.
+    of each connection; None: there is none. `login` makes the SASL authentication that precedes both; None:
+    there is none.
     """
 
     def __init__(
@@ -76,7 +83,9 @@ class BrokerChannel:
         random: Callable[[], float],
         settings: ChannelSettings,
         begin_handshake: Callable[[], CallerHandshake] | None = None,
+        login: Callable[[], SaslCaller] | None = None,
     ) -> None:
+        self._login = login
         self._begin_handshake = begin_handshake
         self.address = address
         self._network = network
@@ -119,7 +128,7 @@ class BrokerChannel:
         size = parts_size(parts)
         if self._unanswered_bytes and self._unanswered_bytes + size > self._settings.unanswered_bytes_max:
             return fail(ChannelFull(f"{self} has {self._unanswered_bytes} bytes unanswered"))
-        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        self._next_correlation_id = (correlation_id + 1) % _HANDSHAKE_ID
         timeout_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
         timer = self._clock.callLater(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
         call = _Call(type(request), version, correlation_id, parts, size, timer, Deferred())
@@ -128,7 +137,10 @@ class BrokerChannel:
         if self._link is None:
             self._connect()
         elif self._link.wire is not None and self._link.is_ready:
-            self._link.wire.send(parts)
+            if self._link.login is not None:
+                self._link.held.append(parts)
+            else:
+                self._link.wire.send(parts)
         return call.answer
 
     def move(self, address: Address) -> None:
@@ -164,13 +176,67 @@ class BrokerChannel:
             self._retry = None
 
     def _connected(self, link: _Link, wire: Wire) -> None:
+        if self._login is None:
+            self._authenticated(link, wire)
+            return
+        link.login = sasl_exchange(self._login())
+        self._log_in(link, link.login, None)
+
+    def _log_in(self, link: _Link, login: SaslLogin, answer: Response | None) -> None:
+        """Send the next request of an authentication, or go on if it has ended."""
+        wire = link.wire
+        assert wire is not None
+        try:
+            link.asked = next(login) if answer is None else login.send(answer)
+        except StopIteration as end:
+            link.login = link.asked = None
+            self._schedule_renewal(link, end.value)
+            if link.is_ready:
+                self._send_held(link, wire)
+            else:
+                self._authenticated(link, wire)
+        except BrokerError as error:
+            self._refused(f"it does not let this broker log in: {error}")
+        else:
+            wire.send(self._first_request(link.asked))
+
+    def _login_answered(self, link: _Link, login: SaslLogin, frame: memoryview) -> None:
+        asked = link.asked
+        assert asked is not None
+        try:
+            answer = decode_response(type(asked), asked.api.max_version, frame)
+        except MalformedMessage as error:
+            self._refused(str(error))
+            return
+        self._log_in(link, login, answer)
+
+    def _schedule_renewal(self, link: _Link, lifetime_ms: int) -> None:
+        if lifetime_ms > 0:
+            pause_s = lifetime_ms * (0.85 + self._random() / 10) / 1000
+            link.renewal = self._clock.callLater(pause_s, self._renew, link)
+
+    def _renew(self, link: _Link) -> None:
+        """Authenticate again, before the session ends (KIP-368). Requests are held until that is done; the
+        answers to those before still come."""
+        link.renewal = None
+        if self._login is not None and link is self._link and link.is_ready:
+            link.login = sasl_exchange(self._login())
+            self._log_in(link, link.login, None)
+
+    def _send_held(self, link: _Link, wire: Wire) -> None:
+        held, link.held = link.held, []
+        for parts in held:
+            wire.send(parts)
+
+    def _authenticated(self, link: _Link, wire: Wire) -> None:
         if self._begin_handshake is None:
             self._ready(link, wire)
             return
         link.handshake = self._begin_handshake()
-        wire.send(self._handshake_request(link.handshake.first()))
+        wire.send(self._first_request(link.handshake.first()))
 
-    def _handshake_request(self, request: AuthenticateBrokerRequest) -> Sequence[Part]:
+    def _first_request(self, request: Request[Any]) -> Sequence[Part]:
+        """A request that precedes all others of a connection."""
         return encode_request(request, request.api.max_version, _HANDSHAKE_ID, self._settings.client_id)
 
     def _ready(self, link: _Link, wire: Wire) -> None:
@@ -183,19 +249,23 @@ class BrokerChannel:
         try:
             following = handshake.answered(decode_response(request, request.api.max_version, frame))
         except (MalformedMessage, HandshakeError) as error:
-            if not self._failures:
-                _log.warning("Closing %s: %s", self, error)
-            self._cut()
-            self._lost(str(error))
+            self._refused(str(error))
             return
         wire = link.wire
         if wire is None:
             return
         if following is not None:
-            wire.send(self._handshake_request(following))
+            wire.send(self._first_request(following))
             return
         link.handshake = None
         self._ready(link, wire)
+
+    def _refused(self, reason: str) -> None:
+        """Close the connection, because the brokers do not know each other for what they are."""
+        if not self._failures:
+            _log.warning("Closing %s: %s", self, reason)
+        self._cut()
+        self._lost(reason)
 
     def _answer_received(self, frame: memoryview) -> None:
         self._failures = 0
@@ -248,12 +318,15 @@ class BrokerChannel:
     def _cut(self) -> None:
         link, self._link = self._link, None
         if link is not None:
+            link.end()
             link.channel = None
             if link.wire is not None:
                 link.wire.abort()
 
     def _lost(self, reason: str) -> None:
         """Fail all requests after the connection was lost or not opened; delay the next attempt."""
+        if self._link is not None:
+            self._link.end()
         self._link = None
         settings = self._settings
         pause_ms = min(settings.backoff_ms_max, settings.backoff_ms * 2 ** min(self._failures, 20))
@@ -289,9 +362,14 @@ class _Link:
         self.channel: BrokerChannel | None = channel
         self.frame_bytes_max = frame_bytes_max
         self.wire: Wire | None = None
+        self.login: SaslLogin | None = None  # that has not ended
+        self.asked: Request[Any] | None = None  # by the login
+        self.renewal: DelayedCall | None = None  # of the login
+        self.held: list[Sequence[Part]] = []
+        """Requests to send once the login that is being renewed has ended."""
         self.handshake: CallerHandshake | None = None  # that has not ended
         self.is_ready = False
-        """Whether requests may be sent: the connection is open, and a handshake has ended."""
+        """Whether the connection is open, and login and handshake have ended."""
 
     @property
     def is_holding(self) -> bool:
@@ -307,11 +385,19 @@ class _Link:
     def identified(self, principal: str) -> None:
         """Nothing to do: the wire has verified the other broker's name."""
 
+    def end(self) -> None:
+        """The connection is, or will be, closed."""
+        if self.renewal is not None and self.renewal.active():
+            self.renewal.cancel()
+        self.renewal = self.login = None
+
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         for frame in frames:
             if self.channel is None:
                 return
-            if self.handshake is not None:
+            if self.login is not None and _is_of_login(frame):
+                self.channel._login_answered(self, self.login, frame)
+            elif self.handshake is not None:
                 self.channel._handshake_answered(self, self.handshake, frame)
             else:
                 self.channel._answer_received(frame)
@@ -326,6 +412,13 @@ class _Link:
     def connection_lost(self, reason: str) -> None:
         self.wire = None
         if self.channel is not None:
-            if self.handshake is not None:
+            if self.login is not None:
+                reason = f"{reason}, before it let this broker log in (sasl.mechanism.inter.broker.protocol)"
+            elif self.handshake is not None:
                 reason = f"{reason}, before it proved that it has the cluster's secret (cluster.secret.file)"
             self.channel._lost(reason)
+
+
+def _is_of_login(frame: memoryview) -> bool:
+    """Whether a response may be that to a request of a login."""
+    return frame[:4] == _HANDSHAKE_ID.to_bytes(4)

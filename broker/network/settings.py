@@ -63,7 +63,7 @@ SETTINGS: tuple[Setting, ...] = (
             "SASL_SSL:SASL_SSL",
         ),
         "Security protocol of each listener name, as NAME:PROTOCOL pairs. Listeners of this broker speak "
-        "PLAINTEXT and SSL, which is TLS.",
+        "PLAINTEXT, SSL, which is TLS, SASL_PLAINTEXT and SASL_SSL.",
     ),
     Setting(
         "inter.broker.listener.name",

@@ -23,6 +23,7 @@ from holdfast_log.broker.process.hand_over import HandOverSettings, hand_over
 from holdfast_log.broker.process.log_directories import compare_directories
 from holdfast_log.broker.process.periodic import Periodic
 from holdfast_log.broker.replication.repair import REPAIR_INTERVAL_MS
+from holdfast_log.broker.security.sasl.listeners import sasl_setup
 from holdfast_log.broker.setting_groups import read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
 from holdfast_log.broker.wiring.metrics import MeasuredParts
@@ -34,6 +35,7 @@ from holdfast_log.coordinator.clock import now_ms
 from holdfast_log.coordinator.cluster import identity as cluster
 from holdfast_log.coordinator.cluster.log_directories import write_used_directories
 from holdfast_log.coordinator.cluster.membership import BrokerIdInUse
+from holdfast_log.coordinator.cluster.sasl_secret import sasl_secret
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.zookeeper.interface import AccessDenied
 
@@ -94,6 +96,7 @@ class Broker:
         self._fatal = fatal
         self._endpoints = parse_endpoints(settings, machine_name)
         self._admission = admission_of(settings, self._endpoints)
+        self._sasl = sasl_setup(settings, self._endpoints)
         self._logs = build_logs(settings, around)
         self._periodic = Periodic(around.clock)
         self._started_ms = now_ms(around.clock)
@@ -129,11 +132,15 @@ class Broker:
         broker_id = await self._identify(cluster_id, settings)
         identity = BrokerIdentity(broker_id, cluster_id, self._endpoints.inter_broker)
         node = self.node = build_broker(
-            self._settings, self._around, self._logs, identity, self._admission, self._fatal
+            self._settings, self._around, self._logs, identity, self._admission, self._fatal, self._sasl
         )
         await node.settings.dynamic_configs.load()
         if node.security.lists is not None:
             await node.security.lists.load()
+        if self._sasl.has_scram:
+            node.authentication.scram_users.secret = await sasl_secret(
+                self._around.zookeeper, self._around.random.randbytes
+            )
         try:
             node.cluster.listeners.start(self._endpoints)
         except OSError as error:

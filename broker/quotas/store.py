@@ -138,11 +138,17 @@ class QuotaStore:
 
         return self._dynamic.update(kind, name, change).addCallbacks(lambda _: None, _refused)
 
+    def _has_quota(self, kind: str, name: str) -> bool:
+        """Whether an entity has a quota: a user may have nothing but a credential."""
+        configs = self._dynamic.get(kind, name)
+        return any(key in configs for key in (IP_KEYS if kind == IPS else CLIENT_KEYS))
+
     def _check_room(self, kind: str, name: str) -> None:
         """Raises BrokerError POLICY_VIOLATION if the entity would be one too many."""
-        if self._dynamic.get(kind, name):
+        if self._has_quota(kind, name):
             return
-        if sum(len(self._dynamic.entities(each)) for each in KINDS) >= self._entities_max:
+        entities = ((each, name) for each in KINDS for name in self._dynamic.entities(each))
+        if sum(self._has_quota(*entity) for entity in entities) >= self._entities_max:
             raise BrokerError(
                 ErrorCode.POLICY_VIOLATION,
                 f"quota.entities.max={self._entities_max} users, client ids and addresses have quotas: "

@@ -15,6 +15,7 @@ from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.coordinator.clock import Clock
 from holdfast_log.coordinator.cluster.candidacy import Candidacy
 from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.sasl.callers import SaslCaller
 
 R = TypeVar("R", bound=Response)
 
@@ -25,7 +26,7 @@ class Peers:
     `address_of` returns the address at which a broker listens for other brokers, None if it is unknown. It is
     called for each request, because a broker may restart at another address. Requests to this broker itself
     do not use the network. `handshakes` begins a handshake with a broker; None: brokers need not prove who
-    they are.
+    they are. `login` begins a SASL authentication; None: the brokers' listener wants none.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Peers:
         settings: ChannelSettings,
         address_of: Callable[[int], Address | None],
         handshakes: Callable[[int], CallerHandshake] | None = None,
+        login: Callable[[], SaslCaller] | None = None,
     ) -> None:
         self._handshakes = handshakes
+        self._login = login
         self._local_id = local_id
         self._dispatcher = dispatcher
         self._network = network
@@ -65,7 +68,13 @@ class Peers:
         if channel is None:
             handshake = None if self._handshakes is None else functools.partial(self._handshakes, broker_id)
             channel = self._channels[broker_id] = BrokerChannel(
-                address, self._network, self._clock, self._random, self._settings, handshake
+                address,
+                self._network,
+                self._clock,
+                self._random,
+                self._settings,
+                handshake,
+                self._login,
             )
         channel.move(address)
         return channel.send(request, timeout_ms=timeout_ms)

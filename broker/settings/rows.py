@@ -23,6 +23,7 @@ from holdfast_log.broker.network.tls.settings import tls_settings_of
 from holdfast_log.broker.ownership import settings as ownership
 from holdfast_log.broker.quotas import settings as quotas
 from holdfast_log.broker.replication.settings import SETTINGS as REPLICATION_SETTINGS
+from holdfast_log.broker.security.sasl import settings as sasl
 from holdfast_log.broker.security.settings import SETTINGS as AUTHORIZER_SETTINGS
 from holdfast_log.clients.config import ADMIN_ROWS, CONSUMER_ROWS, PRODUCER_ROWS
 from holdfast_log.clients.settings import (
@@ -308,6 +309,7 @@ ROWS: tuple[Setting, ...] = (
     BROKER_ROWS
     + NETWORK_SETTINGS
     + TLS_SETTINGS
+    + sasl.SETTINGS
     + LOG_SETTINGS
     + CLEANING_SETTINGS
     + REPLICATION_SETTINGS
@@ -323,7 +325,8 @@ ROWS: tuple[Setting, ...] = (
 def broker_settings(values: Mapping[str, Any]) -> Settings:
     """Check the given keys and values as the broker's settings. Raises `SettingError`."""
     settings = Settings(ROWS, values)
-    of_listeners = (*listener_settings(settings["listeners"]), *tls_settings_of(settings))
+    listeners = settings["listeners"]
+    of_listeners = (*listener_settings(listeners), *tls_settings_of(settings), *sasl.listener_rows(listeners))
     settings = Settings((*ROWS, *of_listeners), values)
     if settings["broker.id"] > settings["reserved.broker.max.id"]:
         raise SettingError(
@@ -364,6 +367,7 @@ def settings_page() -> str:
         ("Broker", BROKER_ROWS),
         ("Broker: network", NETWORK_SETTINGS),
         ("Broker: TLS", TLS_SETTINGS),
+        ("Broker: SASL", sasl.SETTINGS),
         ("Broker: logs", LOG_SETTINGS),
         ("Broker: compaction", CLEANING_SETTINGS),
         ("Broker: replication", REPLICATION_SETTINGS),

@@ -28,6 +28,7 @@ from holdfast_log.broker.requests.answers import AnswerLimits, LongAnswers
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.requests.parts import PartedRequests
 from holdfast_log.broker.requests.peers import ActiveController, Peers
+from holdfast_log.broker.security.sasl.gates import SaslGates
 from holdfast_log.broker.setting_groups import Live, read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
 from holdfast_log.broker.wiring.settings import SettingsParts
@@ -55,6 +56,7 @@ from holdfast_log.coordinator.znodes.brokers import (
     RegisteredEndpoint,
 )
 from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.sasl.callers import SaslCaller
 
 _CONFLICT_MARGIN_MS = 1000
 """Maximum time in ms that a killed broker's registration may outlast its session timeout."""
@@ -132,6 +134,8 @@ def build_cluster(
     lineage: Sequence[int],
     quotas: ClientQuotas,
     rates: ConnectionRates,
+    gates: SaslGates,
+    login: Callable[[], SaslCaller] | None = None,
 ) -> ClusterParts:
     """`lineage` are the start epochs of the broker's previous processes, latest first, whose writes this
     broker still has; empty if records may be lost."""
@@ -147,12 +151,12 @@ def build_cluster(
         parted=PartedRequests(answers),
         clock_s=around.clock.seconds,
     )
-    listeners = _listeners(around, parts, admission, dispatcher, repeated_log, rates)
+    listeners = _listeners(around, parts, admission, dispatcher, repeated_log, rates, gates)
     handshakes = _handshakes(around, identity, admission)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
         channels = ChannelSettings(client_id, request_timeout_ms=timeout_ms)
-        return _peers(around, identity, metadata, dispatcher, channels, handshakes)
+        return _peers(around, identity, metadata, dispatcher, channels, handshakes, login)
 
     peers, controller_peers = peers_as(f"broker-{broker_id}"), peers_as(f"controller-{broker_id}")
     candidacy = Candidacy(broker_id, around.clock, around.date_ms)
@@ -193,6 +197,7 @@ def _listeners(
     dispatcher: Dispatcher,
     log: RepeatedLog,
     rates: ConnectionRates,
+    gates: SaslGates,
 ) -> Listeners:
     limits = read_group(ListenerLimits, parts.static)
     return Listeners(
@@ -206,6 +211,7 @@ def _listeners(
         admission.trusted,
         admission.own,
         secure=around.secure,
+        guard=gates.guard,
     )
 
 
@@ -222,7 +228,7 @@ def _handshakes(
         identity.broker_id,
         broker_id,
         around.random.randbytes(NONCE_BYTES),
-        is_optional=identity.inter_broker_listener in admission.trusted,
+        is_optional=identity.inter_broker_listener in admission.trusted | admission.by_user,
     )
 
 
@@ -233,6 +239,7 @@ def _peers(
     dispatcher: Dispatcher,
     channels: ChannelSettings,
     handshakes: Callable[[int], CallerHandshake] | None,
+    login: Callable[[], SaslCaller] | None,
 ) -> Peers:
     def address_of(other_id: int) -> Address | None:
         node = metadata.brokers.get(other_id)
@@ -248,6 +255,7 @@ def _peers(
         channels,
         address_of,
         handshakes,
+        login,
     )
 
 

@@ -16,6 +16,8 @@ from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.orders.controller_orders import ControllerOrders
 from holdfast_log.broker.replication.outages import DirectoryOutages, ZooKeeperOutages
 from holdfast_log.broker.requests.authorization import call_on_change
+from holdfast_log.broker.security.sasl.listeners import SaslSetup
+from holdfast_log.broker.wiring.authentication import AuthenticationParts, build_authentication
 from holdfast_log.broker.wiring.cluster import ClusterParts, build_cluster
 from holdfast_log.broker.wiring.groups import GroupParts, build_groups
 from holdfast_log.broker.wiring.handlers import build_handlers, handler_types
@@ -35,6 +37,7 @@ class WiredBroker:
     settings: SettingsParts
     security: SecurityParts
     quotas: QuotaParts
+    authentication: AuthenticationParts
     cluster: ClusterParts
     replication: ReplicationParts
     groups: GroupParts
@@ -51,16 +54,28 @@ def build_broker(
     identity: BrokerIdentity,
     admission: BrokerAdmission,
     fatal: Callable[[str], None],
+    sasl: SaslSetup | None = None,
 ) -> WiredBroker:
-    """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""
+    """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue.
+    `sasl` is for its SASL listeners."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
     security = build_security(static, around)
     if security.authorizer is not None:
         around = replace(around, authorizer=security.authorizer)
     quotas = build_quotas(around, admission, settings, metadata)
+    authentication = build_authentication(around, admission, settings, sasl or SaslSetup())
     cluster = build_cluster(
-        around, identity, admission, metadata, settings, logs.lineage, quotas.clients, quotas.connections
+        around,
+        identity,
+        admission,
+        metadata,
+        settings,
+        logs.lineage,
+        quotas.clients,
+        quotas.connections,
+        authentication.gates,
+        authentication.login,
     )
     replication = build_replication(around, logs, settings.in_force, cluster)
     groups = build_groups(
@@ -97,6 +112,7 @@ def build_broker(
         settings=settings,
         security=security,
         quotas=quotas,
+        authentication=authentication,
         cluster=cluster,
         replication=replication,
         groups=groups,
@@ -117,7 +133,18 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     settings, cluster, replication = broker.settings, broker.cluster, broker.replication
     groups, ownership = broker.groups, broker.ownership
     security = broker.security
-    parts = (around, settings, security, broker.quotas, cluster, replication, groups, ownership, broker)
+    parts = (
+        around,
+        settings,
+        security,
+        broker.quotas,
+        broker.authentication,
+        cluster,
+        replication,
+        groups,
+        ownership,
+        broker,
+    )
     handlers = build_handlers(handler_types(), parts, settings.in_force)
 
     # Membership in the cluster, and the controller
@@ -143,6 +170,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     settings.dynamic_configs.add_listener(settings.broker.configs_changed)
     settings.dynamic_configs.add_listener(settings.topics.configs_changed)
     settings.dynamic_configs.add_listener(broker.quotas.limits.configs_changed)
+    settings.dynamic_configs.add_listener(broker.authentication.scram_users.configs_changed)
     broker.quotas.limits.add_listener(broker.quotas.clients.limits_changed)
     settings.broker.add_listener(replication.throttled_rates.settings_changed)
     settings.broker.add_listener(settings.topics.defaults_changed)

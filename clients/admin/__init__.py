@@ -29,6 +29,7 @@ from holdfast_log.clients.admin.ownership import (
 from holdfast_log.clients.admin.quotas import ANY_NAME, ClientQuotaEntity
 from holdfast_log.clients.admin.records import ProducerDescription
 from holdfast_log.clients.admin.replicas import Reassignment
+from holdfast_log.clients.admin.scram import NewScramCredential, OldScramCredential
 from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
 from holdfast_log.clients.fetching.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from holdfast_log.clients.message import OffsetAndMetadata
@@ -44,7 +45,7 @@ __all__ = [
     "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata", "ApiSupport", "BrokerSupport",
     "OwnershipDescription", "OwnershipWaiter", "PastOwnership", "TokenCheck",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
-    "ANY_NAME", "ClientQuotaEntity",
+    "ANY_NAME", "ClientQuotaEntity", "NewScramCredential", "OldScramCredential",
     "AclBinding", "AclEntry", "AclFilter", "ResourcePattern",
     "AclOperation", "AclPattern", "AclPermission", "AclResource",
 ]  # fmt: skip

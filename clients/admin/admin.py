@@ -16,6 +16,7 @@ from holdfast_log.clients.admin import (
     quotas,
     records,
     replicas,
+    scram,
 )
 from holdfast_log.clients.admin import topics as topic_calls
 from holdfast_log.clients.admin.arguments import (
@@ -36,6 +37,7 @@ from holdfast_log.clients.admin.arguments import (
     OFFSETS_TO_DELETE,
     QUOTA_CHANGES,
     QUOTA_NAMES,
+    SCRAM_CHANGES,
     TARGETS,
     TEXTS,
 )
@@ -48,6 +50,7 @@ from holdfast_log.clients.admin.ownership import OwnershipDescription, TokenChec
 from holdfast_log.clients.admin.quotas import ClientQuotaEntity
 from holdfast_log.clients.admin.records import ProducerDescription
 from holdfast_log.clients.admin.replicas import Reassignment
+from holdfast_log.clients.admin.scram import NewScramCredential, OldScramCredential
 from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
 from holdfast_log.clients.arguments import (
     A_FLAG,
@@ -270,6 +273,25 @@ class Admin:
     def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Delete the entries that any of the filters selects. Returns them. Raises as `create_acls`."""
         return acls.delete_acls(self._asking, filters)
+
+    # Users --------------------------------------------------------------------------------------------
+
+    @checked(users=optional(NAMES))
+    def describe_scram_credentials(self, users: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
+        """The iterations of users' SCRAM credentials, by user and mechanism; of all users without `users`.
+
+        Passwords and keys are never shown. Raises BrokerError (RESOURCE_NOT_FOUND) and others.
+        """
+        return scram.describe_scram_credentials(self._asking, users)
+
+    @checked(changes=SCRAM_CHANGES)
+    def alter_scram_credentials(self, changes: Iterable[NewScramCredential | OldScramCredential]) -> None:
+        """Set users' passwords for SCRAM, and remove credentials. All changes of a user are made, or none.
+
+        Passwords stay on this side: brokers get what is derived from them. Raises BrokerError
+        (UNACCEPTABLE_CREDENTIAL, RESOURCE_NOT_FOUND) and others.
+        """
+        scram.alter_scram_credentials(self._asking, changes)
 
     # Records ------------------------------------------------------------------------------------------
 

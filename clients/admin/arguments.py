@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from holdfast_log.clients.admin.configs import ConfigChange, ConfigResource
 from holdfast_log.clients.admin.quotas import ClientQuotaEntity
+from holdfast_log.clients.admin.scram import NewScramCredential, OldScramCredential
 from holdfast_log.clients.admin.topics import NewTopic
 from holdfast_log.clients.arguments import (
     A_NAME,
@@ -79,6 +80,12 @@ def _take_quota_entity(value: Any) -> ClientQuotaEntity:
             optional(A_TEXT).take(name)
     except (TypeError, ValueError):
         raise Refused("write ClientQuotaEntity.of(client_id='name')") from None
+    return value
+
+
+def _take_scram_change(value: Any) -> NewScramCredential | OldScramCredential:
+    if not isinstance(value, NewScramCredential | OldScramCredential):
+        raise Refused("write NewScramCredential('user', 'password') or OldScramCredential('user')")
     return value
 
 
@@ -180,6 +187,11 @@ QUOTA_CHANGES: Final = mapping(
     Kind("a ClientQuotaEntity", _take_quota_entity),
     mapping(A_NAME, optional(Kind("a number", _take_quota)), "{'producer_byte_rate': 1e6}"),
     "{ClientQuotaEntity.of(client_id='name'): {'producer_byte_rate': 1e6}}",
+)
+SCRAM_CHANGES: Final = several(
+    Kind("a change of a SCRAM credential", _take_scram_change),
+    "NewScramCredential or OldScramCredential",
+    "[NewScramCredential('user', 'password')]",
 )
 OFFSETS_TO_DELETE: Final = mapping(
     A_PARTITION, an_int("an offset, or -1 for all records", -1, LONG_MAX), "{TopicPartition('topic', 0): 5}"

@@ -46,6 +46,7 @@ from holdfast_log.clients.feedback.connection_log import ConnectionLog
 from holdfast_log.clients.feedback.events import Events, OnEvent
 from holdfast_log.clients.feedback.traffic import Traffic
 from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import AuthenticationError
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Connection:
     """Connections to the brokers of one cluster. Only `wake` and `feedback` may be called by other threads.
 
     `settings` are connection properties besides the bootstrap servers (or checked settings that a client
-    already has). `network` and `rng` are for simulations, `authenticator` is for SASL. At its end `poll`
+    already has). `network` and `rng` are for simulations. `authenticator` is for SASL in another way than the
+    settings `sasl.*` have it. At its end `poll`
     calls `on_event` for what has happened (`clients.feedback.events`). Warnings about connections go to the
     logger "holdfast.KIND.CLIENT_ID". `raises_unreachable` is whether `poll` raises UnreachableError; a client
     whose loop must continue asks `unreachable` instead.
@@ -134,7 +136,7 @@ class Connection:
             allow_auto_topic_creation=allow_auto_topic_creation,
             events=self.events,
         )
-        self._authenticator = authenticator
+        self._authenticator = authenticator or _authenticator(values)
         self._request_timeout_ms: int = values["request.timeout.ms"]
         self._link_settings = LinkSettings(
             client_id=values["client.id"],
@@ -145,7 +147,7 @@ class Connection:
             max_idle_ms=values["connections.max.idle.ms"],
             max_response_bytes=values["response.max.bytes"],
             throttle_max_ms=values["throttle.max.ms"],
-            uses_tls=values["security.protocol"] == "SSL",
+            uses_tls=values["security.protocol"] in ("SSL", "SASL_SSL"),
         )
         addresses = [split_address(address) for address in values["bootstrap.servers"]]
         self._links = Links(addresses, self._new_link, self.keep, self._rng)
@@ -164,7 +166,8 @@ class Connection:
         """Send `calls` and return the replies that have arrived, after waiting `timeout_ms` for an event.
 
         May return early and without a reply: not every event is one. A call that fails has its error in its
-        reply. Raises ClosedError, and UnreachableError if no broker has answered for `bootstrap.timeout.ms`.
+        reply. Raises ClosedError, UnreachableError if no broker has answered for `bootstrap.timeout.ms`, and
+        AuthenticationError if none lets this client log in.
         """
         if self._is_closed:
             raise ClosedError("the connection is closed")
@@ -306,11 +309,13 @@ class Connection:
 
     # A turn of the loop -------------------------------------------------------------------------------
 
-    def unreachable(self, now_ms: int) -> UnreachableError | None:
+    def unreachable(self, now_ms: int) -> UnreachableError | AuthenticationError | None:
         """The error of a client that no broker has ever answered, once that has lasted for
-        `bootstrap.timeout.ms`; None before, and after the first answer."""
+        `bootstrap.timeout.ms`, or that could not authenticate; None before, and after the first answer."""
         if self.metadata.update_count:
             self._bootstrap_by_ms = None
+        elif (denied := self._links.denied()) is not None:
+            return denied
         elif self._bootstrap_by_ms is None:
             self._bootstrap_by_ms = now_ms + self._bootstrap_timeout_ms
         elif now_ms >= self._bootstrap_by_ms:
@@ -433,11 +438,19 @@ class Connection:
 
 
 def _tls_channels(settings: Mapping[str, Any]) -> Callable[..., SocketChannel] | None:
-    if settings["security.protocol"] != "SSL":
+    if settings["security.protocol"] not in ("SSL", "SASL_SSL"):
         return None
     from holdfast_log.clients.connection.tls import tls_channels  # Slow to import, and most do without.
 
     return tls_channels(settings)
+
+
+def _authenticator(settings: Mapping[str, Any]) -> Authenticator | None:
+    if not settings["security.protocol"].startswith("SASL_"):
+        return None
+    from holdfast_log.clients.connection.sasl import sasl_authenticator  # Most do without.
+
+    return sasl_authenticator(settings)
 
 
 def _checked(bootstrap: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:

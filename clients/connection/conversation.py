@@ -24,8 +24,9 @@ from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest, ApiV
 from holdfast_log.protocol.schema import MalformedMessage
 from holdfast_log.protocol.wire import Buffer
 
-Exchange: TypeAlias = Generator[Request[Any], Response, None]
-"""Yields requests and is sent their responses; returns when it is satisfied, raises when it is not."""
+Exchange: TypeAlias = Generator[Request[Any], Response, "int | None"]
+"""Yields requests and is sent their responses; returns when it is satisfied, raises when it is not. An
+authenticator may return the time in ms after which the broker wants another authentication (KIP-368)."""
 Authenticator: TypeAlias = Callable[[], Exchange]
 
 CLIENT_SOFTWARE_NAME = "holdfast"
@@ -68,6 +69,9 @@ class Conversation:
         """The range of versions that the broker speaks, by API key."""
         self.features: dict[str, int] = {}
         """The highest version of each feature that the broker announces."""
+        self.is_renewing = False
+        """Whether the client authenticates again: until that is done, no other request may be sent."""
+        self._lifetime_ms = 0
         self._client_id = client_id
         self._authenticator = authenticator
         self._handshake: Exchange | None = None
@@ -86,6 +90,19 @@ class Conversation:
         """Begin the handshake: the connection is established."""
         self._handshake = self._introduce()
         self._ask_next(self._handshake, None)
+
+    def renew(self) -> None:
+        """Authenticate again, on the same connection. Answers to earlier requests come first."""
+        assert self.is_ready and self._authenticator is not None
+        self.is_renewing = True
+        self._handshake = self._authenticator()
+        self._ask_next(self._handshake, None)
+
+    def take_lifetime_ms(self) -> int:
+        """For how long the broker knows the client from now on, the first time that this is called after an
+        authentication; otherwise 0, and 0 also means for ever."""
+        lifetime_ms, self._lifetime_ms = self._lifetime_ms, 0
+        return lifetime_ms
 
     def send(self, request: Request[Any], token: Any, *, expects_response: bool = True) -> None:
         """Queue a request. `token` comes back with its response.
@@ -212,9 +229,11 @@ class Conversation:
     def _ask_next(self, handshake: Exchange, response: Response | None) -> None:
         try:
             request = next(handshake) if response is None else handshake.send(response)
-        except StopIteration:
+        except StopIteration as end:
             self._handshake = None
+            self._lifetime_ms = end.value or 0
             self.is_ready = True
+            self.is_renewing = False
             return
         self._enqueue(request, self._handshake_version(request), self)
 
@@ -239,8 +258,7 @@ class Conversation:
             raise error_for(response.error_code)
         self.versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         self.features = {row.name: row.max_version for row in response.supported_features}
-        if self._authenticator is not None:
-            yield from self._authenticator()
+        return None if self._authenticator is None else (yield from self._authenticator())
 
 
 _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")

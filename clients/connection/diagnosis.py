@@ -73,9 +73,15 @@ def no_answer(address: str, waited_ms: int, *, is_connected: bool) -> Connection
     )
 
 
-def lost(address: str, error: OSError) -> ConnectionFailedError:
-    """The error of a connection that broke after it had been ready."""
-    return ConnectionFailedError(f"{address}: connection lost: {error.strerror or error}")
+def lost(address: str, error: OSError, *, may_want_sasl: bool = False) -> ConnectionFailedError:
+    """The error of a connection that broke after it had been ready. It `may_want_sasl` if the client used
+    none, and the broker had answered nothing but the first request, which says who both are."""
+    advice = (
+        "; if that happens again, the broker may want SASL at this address: set security.protocol to "
+        "SASL_PLAINTEXT or SASL_SSL, and sasl.mechanism"
+    )
+    reason = f"{address}: connection lost: {error.strerror or error}"
+    return ConnectionFailedError(f"{reason}{advice if may_want_sasl else ''}")
 
 
 def not_understood(address: str, received: bytes, error: Exception) -> ConnectionFailedError:

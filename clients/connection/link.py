@@ -113,6 +113,7 @@ class Link:
         self._wire: Conversation | None = None
         self._is_connected = False
         self._has_stood = False
+        self._has_answered = False
         self._setup_deadline_ms = 0
         self._used_at_ms = 0
         self.failures = 0
@@ -121,6 +122,9 @@ class Link:
         """While `last_error` is set: when the first connection failed since the last one that was
         established."""
         self._not_before_ms = 0
+        self._renew_at_ms: int | None = None
+        """When to authenticate again; None: never."""
+        self._renewing_by_ms = 0
         self._throttled_until_ms = 0
         self._violations = 0
         self._violated_at_ms = 0
@@ -219,6 +223,9 @@ class Link:
                 took_ms = self._settings.setup_timeout_ms
                 late = no_answer(str(self), took_ms, is_connected=self._is_connected)
                 return replies + self._failed(late, now_ms)
+            if self._wire is not None and self._wire.is_renewing and now_ms >= self._renewing_by_ms:
+                late = no_answer(str(self), self._settings.request_timeout_ms, is_connected=True)
+                return replies + self._failed(late, now_ms)
             replies += self.flush(now_ms)
             if self._is_idle(now_ms):
                 self.hang_up()
@@ -248,6 +255,12 @@ class Link:
         if not self.is_ready or now_ms < self._throttled_until_ms:
             return []
         assert self._wire is not None
+        if self._queued and self._renew_at_ms is not None and now_ms >= self._renew_at_ms:
+            self._renew_at_ms = None
+            self._renewing_by_ms = now_ms + self._settings.request_timeout_ms
+            self._wire.renew()
+        if self._wire.is_renewing:
+            return []
         refused = []
         while self._queued:
             waiting = self._queued.popleft()
@@ -303,7 +316,7 @@ class Link:
             self._used_at_ms = now_ms
             self.meter.tally.bytes_in += count
             if self._wire.is_ready:
-                self._has_opened()
+                self._has_opened(now_ms)
             replies += self._replies(received, now_ms)
         return replies
 
@@ -315,7 +328,15 @@ class Link:
         self._violated_at_ms = now_ms
         self._violations += 1
 
-    def _has_opened(self) -> None:
+    def _has_opened(self, now_ms: int) -> None:
+        assert self._wire is not None
+        lifetime_ms = self._wire.take_lifetime_ms()
+        if lifetime_ms:
+            # Before it ends, and not all clients at once.
+            self._renew_at_ms = now_ms + int(lifetime_ms * self._rng.uniform(0.85, 0.95))
+        if self._wire.is_renewing:
+            # Answers to earlier requests, which may take long, come before those to the authentication.
+            self._renewing_by_ms = now_ms + self._settings.request_timeout_ms
         self.failures = 0
         self.last_error = None
         if not self._has_stood:
@@ -324,6 +345,7 @@ class Link:
 
     def _replies(self, received: list[Received], now_ms: int) -> list[Reply]:
         replies = []
+        self._has_answered = self._has_answered or bool(received)
         for token, response in received:
             waiting = self._in_flight.pop(token)
             throttle_ms = getattr(response, "throttle_time_ms", 0)
@@ -377,7 +399,9 @@ class Link:
 
     def _broken(self, error: OSError) -> ConnectionFailedError:
         if self._has_stood or self._wire is None:
-            return lost(str(self), error)
+            return lost(
+                str(self), error, may_want_sasl=self._authenticator is None and not self._has_answered
+            )
         return not_understood(str(self), self._wire.opening(), error)
 
     def _garbled(self, error: MalformedMessage) -> ConnectionFailedError:
@@ -396,7 +420,8 @@ class Link:
             self._channel.close()
         self._channel = None
         self._wire = None
-        self._is_connected = self._has_stood = False
+        self._renew_at_ms = None
+        self._is_connected = self._has_stood = self._has_answered = False
 
     def close(self, error: Exception, now_ms: int) -> list[Reply]:
         """Close for good; calls without a response get `error`."""

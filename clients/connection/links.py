@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from holdfast_log.clients.connection.cluster_view import NO_NODE, Node
 from holdfast_log.clients.connection.link import Link, Reply
 from holdfast_log.clients.errors import ConnectionFailedError
+from holdfast_log.protocol.errors import AuthenticationError
 
 
 class Links:
@@ -95,6 +96,12 @@ class Links:
                 self._bootstrap[index] = self._make(link.host, link.port)
                 return link
         return self._make(node.host, node.port)
+
+    def denied(self) -> AuthenticationError | None:
+        """The error of a client whom every broker that was asked refuses to know."""
+        errors = [link.last_error for link in self.shared() if link.last_error is not None]
+        refusals = [error for error in errors if isinstance(error, AuthenticationError)]
+        return refusals[0] if refusals and len(refusals) == len(errors) else None
 
     def troubles(self) -> list[str]:
         """For each link without a connection, why the last one failed or broke."""

@@ -113,7 +113,8 @@ def configs(
     command_config: str | None,
     **short: str | bool | None,
 ) -> None:
-    """Show or change the settings of topics and brokers, and the quotas of users, clients and IP addresses.
+    """Show or change the settings of topics and brokers, quotas of users, clients and IP addresses, and
+    passwords of users.
 
     \b
     configs.sh --bootstrap-server localhost:9092 --topic orders --alter \\
@@ -128,6 +129,8 @@ def configs(
     in the broker's file.
     Quotas: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate; of an IP
     address connection_creation_rate. They apply to each broker separately.
+    A user's password for SCRAM: SCRAM-SHA-512=[iterations=8192,password=...]; brokers get what is derived
+    from it. To keep it out of the command line, put it into a file for --add-config-file.
     """
     if action is None:
         raise click.UsageError("one of --describe, --alter is needed")

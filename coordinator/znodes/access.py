@@ -1,8 +1,8 @@
 """Which znodes others may read and write if brokers restrict them (`zookeeper.set.acl`), by Kafka's rule.
 
 Others may read what is no secret. They may not read what can hold a credential: the settings of users and
-brokers, delegation tokens, and the owners with the digests of their secrets. Everybody may write below
-/consumers, where old clients kept their own offsets.
+brokers, delegation tokens, the secret of SCRAM, and the owners with the digests of their secrets. Everybody
+may write below /consumers, where old clients kept their own offsets.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _CLOSED = (
     f"{CONFIG}/brokers",
     "/delegation_token/tokens",
     "/holdfast/ownership",
+    "/holdfast/security",
 )
 
 ROOTS = (

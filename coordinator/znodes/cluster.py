@@ -1,4 +1,4 @@
-"""Znodes that exist once per cluster: /cluster/id, /brokers/seqid and /latest_producer_id_block."""
+"""Znodes that exist once per cluster: /cluster/id, /brokers/seqid, /latest_producer_id_block, a secret."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ BROKER_SEQUENCE = "/brokers/seqid"
 """No data: the version of the znode is the last broker id that was generated."""
 
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+SASL_SECRET = "/holdfast/security/sasl_secret"
+"""Holdfast's own: see `coordinator.cluster.sasl_secret`."""
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -22,6 +24,19 @@ def decode_cluster_id(data: bytes) -> str:
     if not isinstance(value, str):
         raise BadZnode(f"{CLUSTER_ID} holds no id")
     return value
+
+
+def encode_secret(secret: bytes) -> bytes:
+    return encode_json({"version": 1, "secret": secret.hex()})
+
+
+def decode_secret(data: bytes) -> bytes:
+    """Raises `BadZnode`."""
+    try:
+        secret = bytes.fromhex(decode_json(SASL_SECRET, data)["secret"])
+    except WRONG_SHAPE:
+        raise BadZnode(f"{SASL_SECRET} holds no secret: remove it, so that brokers make another") from None
+    return secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,6 @@ from tests.broker.world import World
 
 NOT_SERVED = {
     "AllocateProducerIds",
-    "AlterUserScramCredentials",
-    "SaslAuthenticate",
-    "SaslHandshake",
 }
 """Messages that this broker can decode but has no handler for."""
 

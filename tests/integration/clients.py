@@ -86,9 +86,13 @@ def delete_topic(bootstrap: str, name: str) -> None:
     admin.delete_topics([name], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
 
 
-def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0) -> list[bytes]:
+def consume(
+    bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0, **config: Any
+) -> list[bytes]:
     """Read `count` records from `offset`. Returns their values."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "scenario", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "scenario", "enable.auto.commit": False, **config}
+    )
     try:
         consumer.assign([TopicPartition(topic, partition, offset)])
         values: list[bytes] = []

@@ -15,6 +15,7 @@ from holdfast_log.broker.handlers.incremental_alter_configs import IncrementalAl
 from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import NO_PARTITION
+from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker import test_answers as of_answers
 from tests.broker import test_cluster_rights as of_rights
 from tests.broker import test_data_path as of_data_path
@@ -71,6 +72,9 @@ from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
+from tests.broker.security.sasl import gated as of_gates
+from tests.broker.security.sasl import test_gates as of_sasl
+from tests.broker.security.sasl import test_users as of_users
 from tests.clients import test_consumer as of_consumers
 from tests.clients import test_exclusive_producer as of_exclusive
 from tests.clients import test_hostile_brokers as of_hostile
@@ -93,6 +97,7 @@ from tests.models.batches import START_MS
 from tests.models.grounds import ModelGround
 from tests.models.logs import sim_disk
 from tests.models.world import World
+from tests.protocol.sasl import test_scram as of_scram
 from tests.sim import mutants
 from tests.sim import test_damaged_end as of_damaged_ends
 from tests.sim import test_damaged_leader as of_damaged
@@ -688,6 +693,46 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "lost-owner-commits": lambda path: of_commits.test_an_owner_that_has_lost_its_partition_commits_nothing(
         of_commits.coordinator(path)
     ),
+    "request-before-handshake": lambda path: of_sasl.test_anything_else_closes_the_connection(
+        [of_gates.encoded(of_gates.HEARTBEAT)]
+    ),
+    "request-while-exchanging": lambda path: of_sasl.test_anything_else_closes_the_connection(
+        [
+            of_gates.encoded(SaslHandshakeRequest(mechanism="PLAIN")),
+            of_gates.encoded(of_gates.HEARTBEAT),
+        ]
+    ),
+    "any-scram-proof-taken": lambda path: of_sasl.test_a_refusal_comes_late_and_ends_the_connection(
+        of_gates.scram("alice", "x")
+    ),
+    "decoy-admitted": lambda path: of_sasl.test_a_refusal_comes_late_and_ends_the_connection(
+        of_gates.scram("nobody", "x")
+    ),
+    "scram-nonce-reused": lambda path: of_sasl.test_a_proof_cannot_be_replayed(),
+    "scram-header-forgotten": lambda path: of_sasl.test_a_proof_must_repeat_the_header_of_the_first_message(),
+    "salts-tell-users": lambda path: (
+        of_sasl.test_a_name_without_a_user_gets_the_same_salt_each_time_and_on_every_broker()
+    ),
+    "principal-changes": lambda path: of_sasl.test_the_principal_does_not_change(),
+    "session-never-ends": lambda path: of_sasl.test_a_session_ends_unless_the_client_authenticates_again(),
+    "login-takes-for-ever": lambda path: of_sasl.test_the_time_to_authenticate_is_bounded(),
+    "broker-user-everywhere": lambda path: (
+        of_sasl.test_a_brokers_user_at_the_brokers_listener_counts_as_a_broker(
+            "CLIENTS", "broker", "secret", is_broker=False
+        )
+    ),
+    "every-user-a-broker": lambda path: (
+        of_sasl.test_a_brokers_user_at_the_brokers_listener_counts_as_a_broker(
+            "BROKERS", "alice", "hers", is_broker=False
+        )
+    ),
+    "credential-replaces-quotas": lambda path: (
+        of_users.test_credentials_and_quotas_of_a_user_stand_side_by_side(of_users.World())
+    ),
+    "credential-counts-as-quota": lambda path: (
+        of_users.test_a_user_with_a_credential_alone_takes_no_place_of_a_quota(of_users.World())
+    ),
+    "few-iterations-accepted": lambda path: of_scram.test_a_caller_refuses_fewer_iterations_than_4096(),
     "orders-of-clients": lambda path: of_dispatch.test_a_client_gets_an_error_for_what_is_for_brokers(),
     "long-orders-of-clients": lambda path: (
         of_dispatch.test_a_client_has_no_more_elements_for_a_request_that_is_for_brokers()

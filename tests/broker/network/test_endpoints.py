@@ -70,7 +70,6 @@ def test_listener_port_0_is_advertised_by_its_real_number() -> None:
         ({"listener_security_protocol_map": "A:TELNET"}, "PROTOCOL one of PLAINTEXT, SSL"),
         ({"listener_security_protocol_map": "A:SSL,a:SSL"}, "A is given twice"),
         ({"inter_broker_listener_name": "X"}, "expected a name that listeners has .PLAINTEXT."),
-        ({"listeners": "SASL_SSL://h:1"}, "this broker does not speak SASL_SSL, only PLAINTEXT and SSL"),
     ],
 )
 def test_listener_errors_name_the_key_the_value_and_the_allowed_values(

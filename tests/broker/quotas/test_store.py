@@ -12,7 +12,6 @@ from twisted.internet.task import Clock
 
 from holdfast_log.broker.handlers.alter_client_quotas import AlterClientQuotasHandler
 from holdfast_log.broker.handlers.describe_client_quotas import DescribeClientQuotasHandler
-from holdfast_log.broker.handlers.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.quotas.limits import QuotaLimits
 from holdfast_log.broker.quotas.settings import QuotaSettings
@@ -33,10 +32,6 @@ from holdfast_log.protocol.messages.alter_client_quotas import (
     OpData,
 )
 from holdfast_log.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from holdfast_log.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    UserName,
-)
 from tests.models.instant_zookeeper import InstantZooKeeper
 
 Names = Mapping[str, str | None]
@@ -60,7 +55,6 @@ class Quotas:
             [
                 AlterClientQuotasHandler(store, ClusterRights()),
                 DescribeClientQuotasHandler(store, LongAnswers(Clock())),
-                DescribeUserScramCredentialsHandler(),
             ]
         )
 
@@ -304,14 +298,6 @@ def test_a_change_is_found_although_its_notification_was_removed_before_this_bro
 
     found = limits.find(QuotaKey.PRODUCE, "anna", "app")
     assert found is not None and found.limit == 5.0
-
-
-def test_no_user_has_scram_credentials(quotas: Quotas) -> None:
-    answer = quotas.ask(DescribeUserScramCredentialsRequest(users=[UserName(name="anna")]))
-    assert [(each.user, each.error_code) for each in answer.results] == [
-        ("anna", ErrorCode.RESOURCE_NOT_FOUND)
-    ]
-    assert quotas.ask(DescribeUserScramCredentialsRequest(users=None)).results == []
 
 
 @pytest.mark.parametrize(
