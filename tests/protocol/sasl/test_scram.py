@@ -40,6 +40,15 @@ def caller(password: str = "pencil") -> ScramCaller:
     return ScramCaller(ScramPasswords(SHA_256, "user", password), NONCE)
 
 
+def refusal_of(answer: bytes) -> str:
+    """Why a caller refuses a server's first answer; empty if it does not."""
+    try:
+        caller().answered(answer)
+    except SaslError as error:
+        return str(error)
+    return ""
+
+
 def test_the_example_of_rfc_7677() -> None:
     mine = caller()
     assert mine.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -144,13 +153,11 @@ def test_the_last_answer_may_be_a_refusal() -> None:
 
 
 def test_a_caller_refuses_fewer_iterations_than_4096() -> None:
-    with pytest.raises(SaslError, match="asks for 4095 iterations"):
-        caller().answered(SERVER_FIRST.replace(b"4096", b"4095"))
+    assert "asks for 4095 iterations" in refusal_of(SERVER_FIRST.replace(b"4096", b"4095"))
 
 
 def test_a_caller_refuses_iterations_that_would_take_hours() -> None:
-    with pytest.raises(SaslError, match="asks for 999999999 iterations"):
-        caller().answered(SERVER_FIRST.replace(b"4096", b"999999999"))
+    assert "asks for 999999999 iterations" in refusal_of(SERVER_FIRST.replace(b"4096", b"999999999"))
 
 
 @pytest.mark.parametrize("nonce", [b"other", b"rOprNGfwEbeRWgbNEkqO"])
