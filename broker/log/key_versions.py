@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from holdfast_log.broker.log.disk import Disk, DiskFile
 from holdfast_log.broker.log.key_memory import BYTES_PER_KEY as BYTES_PER_KEY
-from holdfast_log.broker.log.key_memory import KeyMemory
+from holdfast_log.broker.log.key_memory import KeyMemory, KeyShare
 from holdfast_log.broker.log.key_runs import (
     DIGEST_BYTES,
     NO_VERSION,
@@ -163,7 +163,7 @@ class KeyVersions:
     ) -> None:
         self.end_offset = _NOWHERE
         """All records below this offset are included."""
-        self._memory: KeyMemory | None = None
+        self._share: KeyShare | None = None
         self.resize(memory_bytes)
         self.truncations = 0
         """Number of truncations; what a worker read or wrote before one is not used after it."""
@@ -223,20 +223,28 @@ class KeyVersions:
 
     def share(self, memory: KeyMemory) -> None:
         """Use from now on no more than this index's share of a broker's memory."""
-        memory.join(self)
-        self._memory = memory
+        if self._share is None or self._share.memory is not memory:
+            self._share = memory.join(self)
+            self._share.grew(self.keys_in_memory)
 
     @property
     def keys_max(self) -> int:
         """Number of keys with which the table is full."""
-        if self._memory is None:
+        if self._share is None:
             return self._own_keys_max
-        return min(self._own_keys_max, self._memory.keys_each)
+        return min(self._own_keys_max, self._share.keys_max)
 
     def add(self, entries: Iterable[KeyEntry], next_offset: int) -> None:
         """Include the records from `end_offset` to before `next_offset`."""
-        self._table.update(entries)
+        table = self._table
+        count = len(table)
+        table.update(entries)
+        self._grew(len(table) - count)
         self.end_offset = next_offset
+
+    def _grew(self, count: int) -> None:
+        if self._share is not None:
+            self._share.grew(count)
 
     @property
     def is_full(self) -> bool:
@@ -292,6 +300,7 @@ class KeyVersions:
             self._discard([run.path])
             return
         self._runs.append(self._adopted(run))
+        self._grew(-len(job.table))
         self._writing, self._is_written = None, False
 
     def _adopted(self, run: KeyRun) -> KeyRun:
@@ -409,6 +418,7 @@ class KeyVersions:
         self.truncations += 1
         self._remove(*self._runs[len(kept) :])
         self._runs = list(kept)
+        self._grew(-self.keys_in_memory)
         self._writing, self._is_written, self._merging = None, False, None
         self._table = {}
         self._table_start = self.end_offset = kept[-1].end_offset if kept else log_start_offset

@@ -90,8 +90,9 @@ OWN_SETTINGS = (
     ),
     Setting(
         "key.versions.total.memory.bytes", SettingType.LONG, 256 << 20,
-        "Memory in bytes that the keys of all replicas with key.versions use together. Each replica may use "
-        "an equal share, and no more than its topic's key.versions.memory.bytes; older keys are in files.",
+        "Memory in bytes that the keys of all replicas with key.versions use together. Half of "
+        "it is guaranteed in equal shares, the other half is for the replicas that use it; none uses more "
+        "than its topic's key.versions.memory.bytes. Older keys are in files.",
         minimum=1,
     ),
     Setting(

@@ -35,6 +35,7 @@ from tests.broker.groups import test_owner_commits as of_commits
 from tests.broker.log import test_append_ids as of_append_ids
 from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_disk_faults as of_disks
+from tests.broker.log import test_key_memory as of_key_memory
 from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_log as of_logs
 from tests.broker.log import test_manager as of_managers
@@ -414,6 +415,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "append-id-forgotten-for-strangers": lambda path: (
         of_append_ids.test_beyond_the_limit_for_all_the_producer_with_the_most_ids_forgets_one()
+    ),
+    "key-memory-for-nobody": lambda path: (
+        of_key_memory.test_an_index_of_many_keys_is_not_held_down_by_thousands_that_have_none()
     ),
     "append-ids-counted-by-producer": lambda path: (
         of_append_ids.test_many_producers_of_one_source_take_no_ids_from_another()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast_log.broker.log import key_reading, key_versions
+from holdfast_log.broker.log.key_memory import KEYS_MIN, KeyMemory
 from holdfast_log.broker.log.key_runs import KeyRun
 from holdfast_log.broker.log.key_versions import KeyVersions, MergingJob
 from holdfast_log.broker.log.log import Log
@@ -113,6 +114,14 @@ MUTATIONS = (
     ),
 )
 
+
+def _divide_equally() -> Sequence[Patch]:
+    def mutant(self: KeyMemory, own: int) -> int:
+        return max(KEYS_MIN, self._keys // (2 * max(1, self._indexes)))
+
+    return [(KeyMemory, "keys_max", mutant)]
+
+
 RARE = (
     Mutation(
         "key-version-before-commit",
@@ -153,6 +162,11 @@ RARE = (
         "key-table-unbounded",
         "the table of keys grows while another one is being written",
         _grow_for_ever,
+    ),
+    Mutation(
+        "key-memory-for-nobody",
+        "topics with key.versions and without keys take the memory from those that have keys",
+        _divide_equally,
     ),
 )
 """Bugs that a campaign rarely catches: a wrong index has to be asked about a key that changed just before a
