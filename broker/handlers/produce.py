@@ -43,6 +43,7 @@ from holdfast_log.broker.requests.handler import (
     Begun,
     Handler,
     JoinedContext,
+    MayDo,
     RequestContext,
     Shortcut,
 )
@@ -68,7 +69,7 @@ from holdfast_log.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from holdfast_log.protocol.plain_produce import acknowledgement
+from holdfast_log.protocol.plain_produce import acknowledgement, only_topic
 from holdfast_log.protocol.records import APPEND_ID_SIZE
 from holdfast_log.protocol.schema import decode_from, received_records
 
@@ -106,6 +107,21 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             acks, timeout_ms, appends = answer
             request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[])
             return Begun(request, lambda context: self._finish(context, request, appends))
+
+        return append
+
+    def judged_shortcut(self, may: MayDo) -> Shortcut | None:
+        usual = self.shortcut()
+        assert usual is not None
+        write, kind = AclOperation.WRITE, AclResource.TOPIC
+
+        def append(
+            connection: ServerConnection, frame: memoryview, version: int, position: int, correlation_id: int
+        ) -> list[Part] | Begun | None:
+            topic = only_topic(frame, version, position)
+            if topic is None or not may(connection, write, kind, topic):
+                return None
+            return usual(connection, frame, version, position, correlation_id)
 
         return append
 

@@ -75,6 +75,12 @@ class ClientRights:
             self._denials.note(connection, operation, resource, name)
         return False
 
+    def may_quietly(
+        self, connection: ServerConnection, operation: AclOperation, resource: AclResource, name: str
+    ) -> bool:
+        """As `may`, without a line in the log."""
+        return self.may(connection, operation, resource, name, is_noted=False)
+
     def may_some(self, connection: ServerConnection, operation: AclOperation, resource: AclResource) -> bool:
         """Whether the client may do this to any resource of the kind."""
         return connection.is_broker or self._authorizer.allows_some(

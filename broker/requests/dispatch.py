@@ -107,8 +107,8 @@ class ForBrokers(Handler[Any, Any]):
 class Dispatcher:
     """Dispatches every request of every connection.
 
-    `log` bounds the lines about requests that fail. Without `authorizer` everything is allowed, and shortcuts
-    are taken; with one, handlers ask `RequestContext.may`, and requests go the general way. Without
+    `log` bounds the lines about requests that fail. Without `authorizer` everything is allowed; with one,
+    handlers ask `RequestContext.may`, and of shortcuts clients get those that judge. Without
     `quotas` no client is throttled; without `parted` no request is handled in parts. A request of more than
     `elements_max` elements (`socket.request.max.elements`), or of more than its handler takes
     (`Handler.elements_max`), closes its connection; a request of an internal API may have
@@ -159,7 +159,9 @@ class Dispatcher:
         may_compile = elements_max >= COMPILED_ELEMENTS_MAX
         decode = DECODERS.get(api.key) if may_compile else None
         encode = ENCODERS.get(api.key)
-        shortcut = handler.shortcut() if may_compile and self.rights is None else None
+        shortcut, rights = None, self.rights if routes is self._routes else None
+        if may_compile:
+            shortcut = handler.shortcut() if rights is None else handler.judged_shortcut(rights.may_quietly)
         for version in api.versions:
             times, follower_times = _new_times(api, version)
             route = _Route(

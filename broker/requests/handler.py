@@ -223,6 +223,10 @@ frame, the version, the position of the body and the correlation id. Returns the
 request to finish, or None if the request is not usual; then nothing has been done. Raises nothing."""
 
 
+MayDo: TypeAlias = "Callable[[ServerConnection, AclOperation, AclResource, str], bool]"
+"""Whether the client of a connection may do something to a resource. It logs nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowPaths:
     """Where the rows of a request are, and those of its answer: the names of the arrays, from the outermost
@@ -269,6 +273,11 @@ class Handler(Generic[Q, R]):
 
     def shortcut(self) -> Shortcut | None:
         """The shortcut for usual requests; None if there is none."""
+        return None
+
+    def judged_shortcut(self, may: MayDo) -> Shortcut | None:
+        """The shortcut for usual requests of clients that an authorizer judges; None if there is none. It
+        leaves a request that is denied to `handle`."""
         return None
 
     def failed(self, context: RequestContext, request: Q, error: BrokerError) -> R | None:

@@ -18,6 +18,7 @@ from holdfast_log.broker.cluster.first_update import FirstUpdate
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.handlers.metadata import AutoCreationSettings, MetadataHandler
+from holdfast_log.broker.replication import usual_append
 from holdfast_log.broker.requests import audit
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import RequestContext
@@ -27,6 +28,8 @@ from holdfast_log.protocol.messages.create_topics import CreateTopicsRequest, Cr
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.plain_produce import only_topic
+from holdfast_log.protocol.schema import encode
 from tests.broker.world import World, fetch_request, fired, produce_request
 from tests.models.batches import batch
 from tests.models.orders import partition_metadata, update_metadata
@@ -107,7 +110,7 @@ class TestProduce:
         client = broker_in(tmp_path, rules).stranger(host="192.0.2.7")
         client.connection.principal = "User:alice"
         client.call(produce_request("closed", batch(b"v")))
-        assert rules.asked == [("User:alice", "192.0.2.7", WRITE, TOPIC, "closed")]
+        assert set(rules.asked) == {("User:alice", "192.0.2.7", WRITE, TOPIC, "closed")}
 
 
 class TestFetch:
@@ -294,3 +297,84 @@ def test_a_client_cannot_have_the_audit_log_name_another(
     connection.is_broker = True
     audit.log_change(context, "Created topic t", on_behalf_of="User:alice\nfake line")
     assert caplog.records[1].getMessage() == "Created topic t, by User:alice?fake line"
+
+
+class TestShortcut:
+    """The compiled way of a produce request is for what the client may write, and for nothing else."""
+
+    def usual(self, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+        """Whether each request was usual, as it is carried out."""
+        if usual_append._compiled is None:
+            pytest.skip("the extensions were not compiled")
+        taken: list[bool] = []
+        append = usual_append.UsualAppends.append
+
+        def counted(self: usual_append.UsualAppends, *arguments: Any) -> Any:
+            answer = append(self, *arguments)
+            taken.append(answer is not None)
+            return answer
+
+        monkeypatch.setattr(usual_append.UsualAppends, "append", counted)
+        return taken
+
+    def test_it_is_taken_by_what_is_allowed_and_not_tried_by_what_is_denied(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        taken = self.usual(monkeypatch)
+        rules = Rules({(WRITE, TOPIC)}, {"closed"})
+        world = broker_in(tmp_path, rules)
+        client = world.stranger()
+        versions = range(3, ProduceRequest.api.max_version + 1)
+        for version in versions:
+            for topic in ("open", "closed"):
+                request = produce_request(topic, batch(b"v"), acks=1)
+                (answer,) = client.call(request, version).responses
+                is_open = topic == "open"
+                assert answer.partition_responses[0].error_code == (ErrorCode.NONE if is_open else DENIED)
+        assert end_of(world, "closed") == 0
+        assert end_of(world, "open") == len(versions) == len(taken)
+        assert taken.count(True) >= len(versions) - 1, "the first batch of a leader epoch is not usual"
+
+    def test_it_is_not_tried_for_several_topics_and_taken_by_brokers(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        taken = self.usual(monkeypatch)
+        world = broker_in(tmp_path, Rules({(WRITE, TOPIC)}, {"closed"}))
+        assert produced(world, to_both())["closed"] == DENIED
+        assert taken == []
+        broker = world.client()
+        for _ in range(2):
+            broker.call(produce_request("closed", batch(b"v"), acks=1))
+        assert taken[-1]
+
+    def test_a_right_that_has_ended_is_asked_for_again(self, tmp_path: Path) -> None:
+        rules = Rules(set())
+        world = broker_in(tmp_path, rules)
+        client = world.stranger()
+        for code in (ErrorCode.NONE, DENIED, ErrorCode.NONE):
+            rules.denied = {(WRITE, TOPIC)} if code is DENIED else set()
+            (answer,) = client.call(produce_request("open", batch(b"v"), acks=1)).responses
+            assert answer.partition_responses[0].error_code == code
+        assert end_of(world, "open") == 2
+
+
+@pytest.mark.parametrize("version", list(ProduceRequest.api.versions))
+def test_the_only_topic_of_a_request_is_read_from_its_bytes_or_nothing_is(version: int) -> None:
+    def read(request: ProduceRequest, cut: int | None = None) -> str | None:
+        body = encode(request, version)
+        return only_topic(memoryview(b"header" + body[:cut]), version, 6)
+
+    for name in ("t", "ünï", "n" * 126, "n" * 127, "n" * 249):
+        request = produce_request(name, batch(b"v"))
+        is_readable = version >= 3 and (version < 9 or len(name.encode()) < 127)
+        assert read(request) == (name if is_readable else None)
+        for cut in range((9 if version >= 9 else 14) + len(name.encode())):
+            assert read(request, cut) is None
+        request.topic_data *= 2
+        assert read(request) is None
+        request.topic_data = []
+        assert read(request) is None
+    if version >= 3:
+        request = produce_request("t", batch(b"v"))
+        request.transactional_id = "x"
+        assert read(request) is None
