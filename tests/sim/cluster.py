@@ -22,6 +22,7 @@ from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.process.lifecycle import Broker
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.settings.rows import broker_settings
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
@@ -109,7 +110,9 @@ class Machine:
         settings: Mapping[str, str | int | bool],
         work_ms_max: float,
         result_ms_max: float,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self.name = f"b{broker_id}"
         self.broker_id = broker_id
         self.address = Address(self.name, PORT)
@@ -207,6 +210,7 @@ class Machine:
             process.clock.date_ms,
             boot=f"{self.name}, boot {self._boots}",
             secret=self._secret,
+            authorizer=self._authorizer,
         )
         process.run(self._begin, process, around)
 
@@ -381,7 +385,8 @@ class Cluster:
     """Machines, the network between them, and one ZooKeeper.
 
     `work_ms_max` is the longest time that a broker's worker thread takes for one read, fsync or recovery,
-    and `result_ms_max` the longest time until the broker gets the result.
+    and `result_ms_max` the longest time until the broker gets the result. All brokers ask `authorizer` what
+    clients may do.
     """
 
     def __init__(
@@ -392,13 +397,21 @@ class Cluster:
         *,
         work_ms_max: float = NORMAL_WORK_MS_MAX,
         result_ms_max: float = 0.0,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.world = world
         self.zookeeper = ZooKeeperModel(world)
         self.network = SimNetwork(world)
         self.machines = [
             Machine(
-                world, self.zookeeper, self.network, broker_id, settings or {}, work_ms_max, result_ms_max
+                world,
+                self.zookeeper,
+                self.network,
+                broker_id,
+                settings or {},
+                work_ms_max,
+                result_ms_max,
+                authorizer,
             )
             for broker_id in range(1, brokers + 1)
         ]

@@ -13,6 +13,7 @@ from holdfast_log.protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
+from tests.models.rules import Rules
 from tests.models.world import World
 from tests.sim.client import Surroundings
 from tests.sim.cluster import Cluster
@@ -30,10 +31,15 @@ class Stage:
     """A cluster with one topic of one partition, a producer and a consumer."""
 
     def __init__(
-        self, world: World, brokers: int, configs: dict[str, str], habits: ProducerHabits = ALL
+        self,
+        world: World,
+        brokers: int,
+        configs: dict[str, str],
+        habits: ProducerHabits = ALL,
+        authorizer: Rules | None = None,
     ) -> None:
         self.world = world
-        self.cluster = Cluster(world, brokers)
+        self.cluster = Cluster(world, brokers, authorizer=authorizer)
         self.history = History(world)
         self.around = Surroundings(
             world,
@@ -228,3 +234,22 @@ def order_to_lead(stage: Stage, broker_id: int, broker_epoch: int) -> LeaderAndI
         ],
         live_leaders=[],
     )
+
+
+def test_brokers_need_no_rights_among_themselves(world: World) -> None:
+    """Clients may do nothing while a broker restarts with empty disks: it gets its replica all the same, and
+    the next leader is elected. Then they may again, and read all that was acknowledged."""
+    rules = Rules(set())
+    stage = Stage(world, 3, {"min.insync.replicas": "2"}, authorizer=rules)
+    acknowledged = stage.produce(3)
+    rules.change(None)
+    machine = stage.cluster.machine(stage.leader())
+    machine.wipe()
+    machine.start()
+    stage.until(lambda: stage.epoch() > 0 and stage.cluster.is_whole(), 60)
+    consumer = stage.consumer()
+    world.run(5)
+    assert stage.has_read(consumer) == 0
+    rules.change(set())
+    stage.until(lambda: stage.has_read(consumer) == acknowledged, 60)
+    assert stage.history.violations == []
