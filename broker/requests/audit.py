@@ -84,7 +84,8 @@ class Denials:
     def __init__(self, log: RepeatedLog, clock_s: Callable[[], float]) -> None:
         self._repeated = log
         self._clock_s = clock_s
-        self._noted: dict[int, set[tuple[AclOperation, AclResource, str]]] = {}
+        self._noted: dict[int, set[int]] = {}
+        """Hashes of what was logged, by connection: names may be long."""
         self._lines = 0
         self._until_s = 0.0
 
@@ -98,7 +99,7 @@ class Denials:
         if noted is None:
             noted = self._noted[connection.id] = set()
             connection.add_close_callback(self._forget)
-        what = (operation, resource, name)
+        what = hash((operation, resource, name))
         if what in noted or len(noted) >= DENIED_PER_CONNECTION_MAX:
             return
         noted.add(what)
