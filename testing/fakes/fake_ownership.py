@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.task import Clock
 
+from holdfast_log.broker.handlers.describe_owners import DescribeOwnersHandler
+from holdfast_log.broker.handlers.force_release import ForceReleaseHandler
 from holdfast_log.broker.handlers.own import OwnHandler
 from holdfast_log.broker.handlers.producer_access import ProducerAccessHandler
 from holdfast_log.broker.handlers.release_ownership import ReleaseHandler
@@ -21,7 +23,7 @@ from holdfast_log.broker.ownership.answers import Standings
 from holdfast_log.broker.ownership.interludes import BeginInterlude, Stranger
 from holdfast_log.broker.ownership.operations import Operation
 from holdfast_log.broker.ownership.renewals import ManyStandings, Renewals
-from holdfast_log.broker.ownership.resources import NamedGrant, Requester
+from holdfast_log.broker.ownership.resources import NamedGrant, Requester, Resource
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.ownership.settings import OwnershipSettings, SessionTimeouts
 from holdfast_log.broker.ownership.state import LogEnd
@@ -74,6 +76,8 @@ class FakeOwnership(TableHost):
             ReleaseHandler(service),
             RenewHandler(service, AnswersAtOnce()),
             ProducerAccessHandler(service, timeouts),
+            DescribeOwnersHandler(service, AnswersAtOnce()),
+            ForceReleaseHandler(service),
         ]
         self._handlers = {each.request: each for each in handlers}
 
@@ -223,6 +227,7 @@ class _Service:
     def __init__(self, owners: FakeOwnership) -> None:
         self._owners = owners
         self.now_ms = owners.time_ms
+        self.last_heard_ms = owners.last_heard_ms.__getitem__
         self.decided = self
 
     def submit(
@@ -262,6 +267,14 @@ class _Service:
 
     def read_names(self, group: str) -> Deferred[None]:
         return succeed(None)
+
+    def read_all_names(self) -> Deferred[None]:
+        return succeed(None)
+
+    def resources(self) -> list[Resource]:
+        """Those that the asked broker decides about."""
+        owners = self._owners
+        return [each for each in owners.table.resources() if owners.leader(each.key) == owners.asked]
 
     def locate(self, group: str, name: str, partition: int) -> ResourceKey:
         key = resource_key(group, name, partition)
