@@ -13,7 +13,12 @@ from holdfast_log.clients.tools.command import CONTEXT, run
 
 DISTRIBUTION = "holdfast-log"
 """The name under which pip installs this."""
-PACKAGES_OF = {"server": ("twisted", "kazoo"), "spark": ("pyspark", "pyarrow"), "": ()}
+PACKAGES_OF = {
+    "server": ("twisted", "kazoo"),
+    "console": ("starlette", "jinja2", "uvicorn"),
+    "spark": ("pyspark", "pyarrow"),
+    "": (),
+}
 """The packages that a command needs, by the extra that installs them."""
 
 
@@ -60,6 +65,7 @@ SECTIONS: dict[str, dict[str, Subcommand]] = {
         ),
     },
     "Operating": {
+        "console": Subcommand("console.main", "console", "Show a cluster in a browser.", "console"),
         "reassign-partitions": Subcommand(
             "clients.tools.reassign_partitions", "reassign_partitions", "Move replicas between brokers."
         ),
@@ -124,12 +130,17 @@ def _imported(name: str, command: Subcommand) -> click.Command:
     missing = [package for package in PACKAGES_OF[command.extra] if find_spec(package) is None]
     if missing:
         raise click.ClickException(
-            f"holdfast {name} needs {' and '.join(missing)}, which this Python does not have: "
+            f"holdfast {name} needs {_listed(missing)}, which this Python does not have: "
             f"pip install '{DISTRIBUTION}[{command.extra}]'"
         )
     module = importlib.import_module(f"holdfast_log.{command.module}")
     found: click.Command = getattr(module, command.attribute)
     return found
+
+
+def _listed(packages: list[str]) -> str:
+    """The names in words: a, b and c."""
+    return " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))
 
 
 def installed_version() -> str:

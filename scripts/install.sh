@@ -104,7 +104,7 @@ install_debian() {
 }
 
 extras() {
-    local names=(server)
+    local names=(server console)
     [[ $spark == false ]] || names+=(spark)
     [[ $examples == false ]] || names+=(examples)
     [[ $tests == false ]] || names+=(test)

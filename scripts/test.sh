@@ -7,8 +7,8 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then
     cat <<'END'
 Usage: scripts/test.sh [pytest arguments]
 
-Installs what it needs (scripts/install.sh --with-tests, kcat if apt-get can install it, and a second environment with
-kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first check that fails.
+Installs what it needs (scripts/install.sh --with-tests, kcat and Chromium if apt-get can install them, and a second
+environment with kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first check that fails.
 Arguments are passed to pytest: scripts/test.sh tests/protocol -k records
 On two cores, three tests run at a time; -n 0 runs them one by one.
 
@@ -29,14 +29,23 @@ install_kafka_python_2() {
     fi
 }
 
-install_kcat() {
-    command -v kcat >/dev/null && return
-    if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
-        printf 'Installing kcat\n'
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends kcat
-    else
-        printf 'kcat is not installed: the tests that use it are skipped. On Debian: apt-get install kcat\n'
+# Install the programs that some tests use: kcat, and a browser with its driver. Their tests are skipped without them.
+install_programs() {
+    local missing=() package
+    command -v kcat >/dev/null || missing+=(kcat)
+    { command -v chromium && command -v chromedriver; } >/dev/null || missing+=(chromium chromium-driver fonts-dejavu-core)
+    [[ ${#missing[@]} -gt 0 ]] || return 0
+    if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
+        printf 'Not installed, so the tests that need them are skipped: %s. ' "${missing[*]}"
+        printf 'On Debian: apt-get install %s\n' "${missing[*]}"
+        return 0
     fi
+    printf 'Installing %s\n' "${missing[*]}"
+    apt-get update -qq || true
+    for package in "${missing[@]}"; do
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null ||
+            printf '%s cannot be installed: the tests that need it are skipped.\n' "$package"
+    done
 }
 
 bash "$HOLDFAST_HOME/scripts/install.sh" --with-tests --quiet
@@ -44,8 +53,8 @@ python=$(find_python)
 # Only the tests need these two, so they are installed while the checks run.
 install_kafka_python_2 &
 kafka_python_2=$!
-install_kcat &
-kcat=$!
+install_programs &
+programs=$!
 use_java
 
 cd "$HOLDFAST_HOME"
@@ -58,7 +67,7 @@ printf 'ruff format --check\n'
 printf 'mypy\n'
 "$python" -m mypy
 wait "$kafka_python_2"
-wait "$kcat"
+wait "$programs"
 # Let Python cache compiled modules: the tests start hundreds of brokers and tools.
 unset PYTHONDONTWRITEBYTECODE
 # Three at a time on two cores: tests that start brokers mostly wait.

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "pipeline": {"clients", "protocol", "holdfast_log"},
     "holdfast_log": {"clients", "protocol"},
     "checker": {"protocol", "clients", "coordinator", "broker", "holdfast_log"},
+    "console": {"clients", "protocol"},
     "command": {"protocol", "clients", "coordinator", "broker", "pipeline", "checker", "holdfast_log"},
     "testing": {"protocol", "clients", "coordinator", "broker", "holdfast_log"},
     "benchmarks": {"protocol", "clients", "coordinator", "broker", "pipeline", "holdfast_log"},
@@ -130,7 +131,7 @@ def test_a_package_imports_only_the_packages_allowed_to_it(package: str) -> None
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["broker", "clients", "coordinator", "protocol"])
+@pytest.mark.parametrize("package", ["broker", "clients", "console", "coordinator", "protocol"])
 def test_the_folders_of_a_package_do_not_import_each_other_in_a_circle(package: str) -> None:
     arrows: dict[str, set[str]] = {}
     for found in imports_of(package):
@@ -162,7 +163,9 @@ def test_every_import_goes_through_the_one_package() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["broker", "clients", "coordinator", "protocol", "pipeline", "checker"])
+@pytest.mark.parametrize(
+    "package", ["broker", "clients", "coordinator", "protocol", "pipeline", "checker", "console"]
+)
 def test_the_modules_of_a_package_do_not_import_each_other_in_a_circle(package: str) -> None:
     modules = {
         str(source.relative_to(HOME)).removesuffix(".py").replace("/", ".")
@@ -208,7 +211,7 @@ def test_only_one_file_imports_kazoo() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["protocol", "clients", "holdfast_log", "pipeline"])
+@pytest.mark.parametrize("package", ["protocol", "clients", "holdfast_log", "pipeline", "console"])
 def test_a_package_for_applications_does_not_import_twisted(package: str) -> None:
     wrong = [
         str(found) for found in imports_of(package) if is_under(found.module, "twisted", "zope", "autobahn")

@@ -18,6 +18,7 @@ PACKAGES = (
     "benchmarks",
     "checker",
     "command",
+    "console",
     "testing",
 )
 

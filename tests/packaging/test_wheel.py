@@ -22,8 +22,8 @@ THEIR_OWN = {"markdown-it-py", "mdurl", "pygments", "typing-extensions"}
 """What the required packages require in turn."""
 
 TAKEN = (
-    "clients", "broker", "protocol", "pipeline", "config", "coordinator", "checker", "command", "testing",
-    "tests", "holdfast",
+    "clients", "broker", "protocol", "pipeline", "config", "coordinator", "checker", "command", "console",
+    "testing", "tests", "holdfast",
 )  # fmt: skip
 """Names that an application has for packages and modules of its own."""
 
@@ -81,7 +81,12 @@ def test_the_wheel_has_one_package_and_sparks_hook(wheel: Path) -> None:
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert top == {"holdfast_log", "pyspark_holdfast.py"}
     assert not [name for name in names if name.endswith(".pth")]
-    assert {"holdfast_log/py.typed", "holdfast_log/config/server.properties"} <= set(names)
+    assert {
+        "holdfast_log/py.typed",
+        "holdfast_log/config/server.properties",
+        "holdfast_log/console/templates/base.html",
+        "holdfast_log/console/static/console.css",
+    } <= set(names)
 
 
 def test_a_bare_installation_brings_no_package_of_the_server(bare: Environment) -> None:
