@@ -28,6 +28,9 @@ API_TIMEOUT_MS = 10_000
 FIRST_CONTACT_MS = 4_000
 """How long to wait for the first answer of any broker."""
 
+CREDENTIALS = ("sasl.username", "sasl.password", "sasl.jaas.config")
+"""The properties that say who the console is."""
+
 FETCH = {
     "max.partition.fetch.bytes": 1024 * 1024,
     "fetch.max.bytes": 4 * 1024 * 1024,
@@ -105,12 +108,19 @@ class Clients:
             with self.shared_admin() as admin:
                 yield admin
             return
-        with self._make_admin({**self.properties, **personal}) as admin:
+        with self._make_admin(self._of(personal)) as admin:
             yield admin
 
     def consumer(self, personal: Mapping[str, Any]) -> Consumer:
         """A consumer without a group, with the rights of a person. The caller closes it."""
-        return self._make_consumer({**self.properties, **FETCH, **personal})
+        return self._make_consumer({**self._of(personal), **FETCH})
+
+    def _of(self, personal: Mapping[str, Any]) -> dict[str, Any]:
+        """The properties of a person's clients: with their own credentials, and none of the console's."""
+        left = self.properties
+        if personal:
+            left = {name: value for name, value in left.items() if name.replace("_", ".") not in CREDENTIALS}
+        return {**left, **personal}
 
     def close(self) -> None:
         """Close the idle clients."""

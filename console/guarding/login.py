@@ -33,6 +33,8 @@ def missing_for_login(properties: Mapping[str, Any]) -> str | None:
             f"--login needs a cluster in which people have passwords, and security.protocol is {protocol}. "
             "Set security.protocol to SASL_SSL and sasl.mechanism in the file of --command-config."
         )
+    if not properties.get(MECHANISM):
+        return "--login needs sasl.mechanism in the file of --command-config: SCRAM-SHA-512, for example."
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast_log import Message, ProducerAccessMode
+from holdfast_log.console.asking.work import Clients
 from holdfast_log.console.guarding.gate import comes_from_here, host_name
 from holdfast_log.console.guarding.login import missing_for_login
 from holdfast_log.console.guarding.visitors import COOKIE, FAILURES_MAX, IDLE_S, Visitor
@@ -15,6 +16,7 @@ from holdfast_log.console.options import ConsoleOptions, UnsafeStart, check
 from holdfast_log.console.pages import login
 from holdfast_log.console.pages.login import own_path
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.testing import FakeCluster
 from tests.console.world import ConsoleWorld, token_in, words
 
 RELEASE = "/owner/release?group=&topic=orders&partition=0"
@@ -295,6 +297,31 @@ def test_wrong_passwords_are_refused_and_after_some_of_them_one_waits(
 )  # fmt: skip
 def test_a_login_leads_to_pages_of_the_console_only(target: str, path: str) -> None:
     assert own_path(target) == path
+
+
+def test_a_person_never_gets_the_consoles_own_credentials() -> None:
+    given: list[Mapping[str, Any]] = []
+
+    def make(properties: Mapping[str, Any]) -> Any:
+        given.append(properties)
+        return FakeCluster().admin()
+
+    own = {
+        "sasl.jaas.config": "secret",
+        "sasl_username": "console",
+        "sasl.password": "secret",
+        "client.id": "c",
+    }
+    clients = Clients(own, make_admin=make, make_consumer=make)
+    with clients.admin({"sasl.username": "ada"}):
+        pass
+    clients.consumer({"sasl.username": "ada"})
+
+    for properties in given:
+        assert "secret" not in properties.values() and "console" not in properties.values()
+        assert properties["sasl.username"] == "ada" and properties["client.id"] == "c"
+    with clients.admin({}):
+        assert given[-1]["sasl.jaas.config"] == "secret"
 
 
 def test_the_login_says_what_it_needs() -> None:
