@@ -18,10 +18,12 @@ from holdfast_log.clients.admin import (
     AclPermission,
     AclResource,
     Admin,
+    NewTopic,
     ResourcePattern,
 )
 from holdfast_log.protocol.errors import AuthorizationError, BrokerError, ErrorCode, InvalidRequestError
 from tests.cluster import BackgroundBroker, Cluster
+from tests.integration.clients import produce_error
 from tests.integration.programs import run_module
 from tests.integration.waiting import until
 
@@ -101,6 +103,35 @@ def test_a_rule_made_through_one_broker_is_in_force_at_the_other(cluster: Cluste
         here.delete_acls([AclFilter(AclResource.CLUSTER)])
         until(lambda: not may(there.describe_acls))
         assert not may(lambda: there.create_acls([PAYMENTS])) and here.describe_acls() == [ORDERS]
+
+
+def test_a_stock_client_may_write_what_a_prefix_allows_and_no_longer_once_it_is_denied(
+    cluster: Cluster,
+) -> None:
+    one, two = cluster.add(ENABLED), cluster.add({"authorizer.class.name": "acls"})
+    cluster.make_whole()
+    with admin_of(one) as admin:
+        admin.create_topics(
+            [NewTopic(name, 1, 1, assignment={0: [two.broker_id]}) for name in ("orders-1", "secret")]
+        )
+        writing = AclBinding(
+            ResourcePattern(AclResource.TOPIC, "orders-", AclPattern.PREFIXED),
+            AclEntry("User:*", "*", AclOperation.WRITE, AclPermission.ALLOW),
+        )
+        denial = AclBinding(
+            ResourcePattern(AclResource.TOPIC, "orders-1"),
+            AclEntry("User:ANONYMOUS", "127.0.0.1", AclOperation.ALL, AclPermission.DENY),
+        )
+
+        def refusal(topic: str) -> int | None:
+            return produce_error(two.address, topic, **{"allow.auto.create.topics": False})
+
+        assert refusal("orders-1") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        admin.create_acls([writing])
+        until(lambda: refusal("orders-1") is None)
+        assert refusal("secret") == refusal("no-such") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        admin.create_acls([denial])
+        until(lambda: refusal("orders-1") == ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def test_refused_entries_are_named_and_the_others_are_made(pair: list[BackgroundBroker]) -> None:

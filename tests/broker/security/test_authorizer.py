@@ -211,8 +211,8 @@ def test_decisions_about_many_names_do_not_fill_the_memory(monkeypatch: pytest.M
     assert all(reads(authorizer, f"t{number}") for number in range(100))
     assert all(authorizer.allows_some(ALICE, f"192.0.2.{number}", READ, TOPIC) for number in range(100))
     assert reads(authorizer, "t" * 5_000)
-    assert len(authorizer._allowed) <= 10 and len(authorizer._some) <= 10
-    assert all(len(name) <= 1_000 for *_, name in authorizer._allowed)
+    assert 0 < len(authorizer._allowed[TOPIC]) <= 10 and len(authorizer._some) <= 10
+    assert all(len(name) <= 1_000 for *_, name in authorizer._allowed[TOPIC])
 
 
 def test_some_resource_is_allowed_unless_all_that_are_allowed_are_denied() -> None:
