@@ -24,10 +24,11 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 
-from holdfast_log.broker.tools.broker_process import BackgroundBroker, free_port
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.clients.consumer import Consumer as HoldfastConsumer
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer as HoldfastProducer
+from holdfast_log.coordinator.tools.zookeeper_process import free_port
 from tests.certificates import BOTH_NAMES, Authority
 from tests.cluster import Cluster
 from tests.integration.waiting import until

@@ -48,8 +48,9 @@ class TlsListeners:
         date_ms: TimeOfDay,
     ) -> None:
         limits = read_group(HandshakeLimits, settings)
-        self.accepting = Handshakes(clock, limits)
-        """The handshakes of clients under way."""
+        self.accepting: dict[str, Handshakes] = {}
+        """The handshakes under way that others have begun, by listener: a crowd at one
+        ends none at another."""
         connecting = Handshakes(clock, HandshakeLimits(limits.timeout_ms, _NO_LIMIT))
         self._settings = settings
         self._workers = workers
@@ -63,7 +64,8 @@ class TlsListeners:
             if endpoint.protocol in TLS_PROTOCOLS:
                 identity = TlsIdentity(endpoint.name, _material(settings, endpoint.name))
                 self._identities[endpoint.name] = identity
-                networks[endpoint.name] = TlsNetwork(tcp, identity, self.accepting, connecting)
+                accepting = self.accepting[endpoint.name] = Handshakes(clock, limits)
+                networks[endpoint.name] = TlsNetwork(tcp, identity, accepting, connecting)
                 self._announce(identity)
         self.networks: Mapping[str, Network] = networks
         """The networks by the listeners' names."""

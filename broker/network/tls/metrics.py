@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_log.broker.metrics.row import MetricRow, Sample, counter, gauge, gauges
+from holdfast_log.broker.metrics.row import MetricRow, Sample, counters, gauges
 from holdfast_log.broker.network.tls.listeners import TlsListeners
 
 
@@ -20,14 +20,16 @@ TLS_METRICS: tuple[MetricRow[TlsListeners], ...] = (
         ("listener",),
         _days_left,
     ),
-    gauge(
+    gauges(
         "holdfast_tls_handshakes",
-        "TLS handshakes of clients under way.",
-        lambda tls: len(tls.accepting),
+        "TLS handshakes under way that clients or other brokers have begun.",
+        ("listener",),
+        lambda tls: [Sample((name,), len(handshakes)) for name, handshakes in tls.accepting.items()],
     ),
-    counter(
+    counters(
         "holdfast_tls_handshakes_ended_total",
-        "TLS handshakes of clients that took too long, or gave way to newer ones.",
-        lambda tls: tls.accepting.ended,
+        "TLS handshakes that the broker has ended: they took too long, or gave way to newer ones.",
+        ("listener",),
+        lambda tls: [Sample((name,), handshakes.ended) for name, handshakes in tls.accepting.items()],
     ),
 )

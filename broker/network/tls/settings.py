@@ -145,7 +145,7 @@ SETTINGS: tuple[Setting, ...] = (
         "ssl.handshakes.max",
         SettingType.INT,
         500,
-        "Maximum number of TLS handshakes of clients under way. For a further one the broker closes the "
+        "Maximum number of TLS handshakes under way at a listener. For a further one the broker closes the "
         "connection whose handshake began first.",
         minimum=1,
     ),

@@ -1,0 +1,96 @@
+"""How many handshakes there may be, for how long, and how much of a turn they take."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+
+from holdfast_log.broker.network.tls.handshakes import TURN_S, Handshakes
+from holdfast_log.broker.network.tls.settings import HandshakeLimits
+
+
+class Shaking:
+    """A handshake whose steps take `step_s` each, by the clock."""
+
+    def __init__(self, clock: Clock, handshakes: Handshakes, step_s: float = 0.0) -> None:
+        self._clock = clock
+        self._handshakes = handshakes
+        self._step_s = step_s
+        self.steps = 0
+        self.waits = 0
+        self.ended_by: str | None = None
+        handshakes.begin(self)
+
+    def shake(self) -> None:
+        self.steps += 1
+        self._clock.rightNow += self._step_s
+
+    def wait_in_line(self) -> None:
+        self.waits += 1
+
+    def give_up(self, reason: str) -> None:
+        self.ended_by = reason
+        self._handshakes.end(self)
+
+
+def turn(clock: Clock) -> None:
+    """One turn of a reactor: what this turn puts off until later runs in none of its own calls."""
+    call = min(clock.calls, key=lambda each: each.getTime())
+    clock.calls.remove(call)
+    call.called = 1
+    call.func(*call.args, **call.kw)
+
+
+def test_the_oldest_gives_way() -> None:
+    clock = Clock()
+    handshakes = Handshakes(clock, HandshakeLimits(open_max=3))
+    first, *others = [Shaking(clock, handshakes) for _ in range(4)]
+
+    assert first.ended_by == "3 handshakes (ssl.handshakes.max) began after it"
+    assert not any(each.ended_by for each in others)
+    assert (len(handshakes), handshakes.ended) == (3, 1)
+
+
+def test_each_ends_in_time_and_none_before() -> None:
+    clock = Clock()
+    handshakes = Handshakes(clock, HandshakeLimits(timeout_ms=1000))
+    first = Shaking(clock, handshakes)
+    clock.advance(0.6)
+    second = Shaking(clock, handshakes)
+    done = Shaking(clock, handshakes)
+    handshakes.end(done)
+
+    clock.advance(0.4)
+    assert (first.ended_by is not None, second.ended_by) == (True, None)
+    clock.advance(0.6)
+    assert second.ended_by is not None and done.ended_by is None
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_crowd_takes_its_share_of_each_turn_and_all_have_their_turn() -> None:
+    clock = Clock()
+    handshakes = Handshakes(clock, HandshakeLimits(open_max=1000, timeout_ms=600_000))
+    crowd = [Shaking(clock, handshakes, 0.6 * TURN_S) for _ in range(100)]
+
+    for each in crowd:
+        handshakes.step(each)
+    assert sum(each.steps for each in crowd) == 2
+
+    for number in range(2, 51):
+        before_s = clock.seconds()
+        turn(clock)
+        assert clock.seconds() - before_s <= 1.5 * TURN_S
+        assert sum(each.steps for each in crowd) == 2 * number
+    assert [each.steps for each in crowd] == [1] * 100
+
+
+def test_one_that_has_ended_loses_its_place_in_the_line() -> None:
+    clock = Clock()
+    handshakes = Handshakes(clock, HandshakeLimits(timeout_ms=600_000))
+    first, second, third = [Shaking(clock, handshakes, TURN_S) for _ in range(3)]
+    for each in (first, second, third):
+        handshakes.step(each)
+
+    handshakes.end(second)
+    turn(clock)
+
+    assert (first.steps, second.steps, third.steps) == (1, 0, 1)
