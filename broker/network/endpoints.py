@@ -65,7 +65,7 @@ def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints
     listeners = _parse_all("listeners", settings["listeners"], protocols)
     name = settings["inter.broker.listener.name"]
     if name is not None and name.upper() == BROKERS:
-        listeners = _with_brokers_own(listeners)
+        listeners = _with_brokers_own(listeners, protocols)
     if not listeners:
         raise SettingError("listeners is empty: expected at least one NAME://host:port")
     _refuse_shared_ports(listeners)
@@ -84,7 +84,7 @@ def _is_own(name: str | None, inter_broker: str, listeners: Sequence[Endpoint]) 
     return name is not None and name.upper() == inter_broker and len(listeners) > 1
 
 
-def _with_brokers_own(listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+def _with_brokers_own(listeners: tuple[Endpoint, ...], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
     """`listeners` with one for brokers alone, on a free port, if all others are on loopback and it is
     missing.
 
@@ -94,7 +94,7 @@ def _with_brokers_own(listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
     is_local = bool(listeners) and all(is_loopback(endpoint.host) for endpoint in listeners)
     if not is_local or any(endpoint.name == BROKERS for endpoint in listeners):
         return listeners
-    return (*listeners, Endpoint(BROKERS, SPOKEN, listeners[0].host, 0))
+    return (*listeners, Endpoint(BROKERS, protocols.get(BROKERS, SPOKEN), listeners[0].host, 0))
 
 
 def _missing_for_brokers(

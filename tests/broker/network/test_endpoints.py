@@ -129,6 +129,15 @@ def test_elsewhere_brokers_share_the_first_listener_with_clients(listeners: str,
     assert (endpoints.inter_broker, endpoints.brokers_have_own) == ("PLAINTEXT", False)
 
 
+def test_a_listener_of_brokers_that_is_added_speaks_what_its_name_stands_for() -> None:
+    endpoints = parsed(
+        listeners="SSL://127.0.0.1:9093",
+        listener_security_protocol_map="SSL:SSL,INTERNAL:SSL",
+        inter_broker_listener_name="INTERNAL",
+    )
+    assert [each.protocol for each in endpoints.listeners] == ["SSL", "SSL"]
+
+
 def test_the_listener_of_brokers_is_advertised_as_it_is_if_only_those_of_clients_are_named() -> None:
     endpoints = parsed(
         listeners="PLAINTEXT://:9092,INTERNAL://:19092",
