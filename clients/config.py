@@ -24,7 +24,6 @@ from holdfast_log.clients.settings import (
 )
 from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.compression import codec_named
-from holdfast_log.protocol.sasl.mechanisms import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from holdfast_log.protocol.tls.names import STORE_TYPES, TLS_VERSIONS
 
 Properties: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
@@ -139,10 +138,20 @@ CONNECTION_ROWS = (
     ),
     Setting(
         "sasl.mechanism", STRING, None,
-        "Mechanism by which the client authenticates to a SASL listener: PLAIN, SCRAM-SHA-256 or "
-        "SCRAM-SHA-512. PLAIN sends the password as it is: use it with SASL_SSL. The client never falls back "
-        "to another one.",
-        choices=(PLAIN, SCRAM_SHA_256, SCRAM_SHA_512),
+        "Mechanism by which the client authenticates to a SASL listener: PLAIN, SCRAM-SHA-256, "
+        "SCRAM-SHA-512 or OAUTHBEARER. PLAIN and OAUTHBEARER send the secret as it is: use them with "
+        "SASL_SSL. The client never falls back to another one.",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+    ),
+    Setting(
+        "sasl.oauthbearer.token.file", STRING, None,
+        "File with the token for OAUTHBEARER, which something else keeps up to date. The client reads it "
+        "for each authentication.",
+    ),
+    Setting(
+        "sasl.oauthbearer.token.provider", STRING, None,
+        "module:function that returns a valid token (str) for OAUTHBEARER, in place of "
+        "sasl.oauthbearer.token.file. The client calls it for each authentication, and waits for it.",
     ),
     Setting(
         "sasl.username", STRING, None,

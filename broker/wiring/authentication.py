@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.security.sasl.gates import SaslGates, SaslLimits
 from holdfast_log.broker.security.sasl.listeners import BrokerLogin, SaslSetup
+from holdfast_log.broker.security.sasl.oauthbearer import TokenRules, Validate
 from holdfast_log.broker.security.sasl.users import ScramUsers
 from holdfast_log.broker.setting_groups import read_group
 from holdfast_log.broker.wiring.settings import SettingsParts
@@ -39,8 +40,23 @@ def build_authentication(
         around.clock,
         around.date_ms,
         around.random.randbytes,
+        _validators(around),
     )
     return AuthenticationParts(gates, users, None if setup.login is None else _caller(setup.login))
+
+
+def _validators(around: Surroundings) -> Callable[[TokenRules], Validate]:
+    """Listeners with the same rules share the keys."""
+    made: dict[TokenRules, Validate] = {}
+
+    def validate_by(rules: TokenRules) -> Validate:
+        from holdfast_log.broker.security.sasl.tokens import Tokens  # Needs PyJWT, which most do without.
+
+        if rules not in made:
+            made[rules] = Tokens(rules, around.workers, around.clock, around.date_ms).validate
+        return made[rules]
+
+    return validate_by
 
 
 def _caller(login: BrokerLogin) -> Callable[[], SaslCaller]:

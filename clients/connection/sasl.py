@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from holdfast_log.clients.connection.conversation import Authenticator
 from holdfast_log.clients.errors import ConfigError
-from holdfast_log.protocol.sasl.callers import PlainCaller, SaslCaller, ScramCaller, ScramPasswords
+from holdfast_log.protocol.sasl.callers import (
+    OAuthBearerCaller,
+    PlainCaller,
+    SaslCaller,
+    ScramCaller,
+    ScramPasswords,
+)
 from holdfast_log.protocol.sasl.exchange import sasl_exchange
 from holdfast_log.protocol.sasl.jaas import JaasError, parse_jaas
-from holdfast_log.protocol.sasl.mechanisms import PLAIN
+from holdfast_log.protocol.sasl.mechanisms import OAUTHBEARER, PLAIN, SaslError
 from holdfast_log.protocol.sasl.scram import SCRAM_MECHANISMS
+
+_TOKEN_CHARACTERS_MAX = 256 * 1024
 
 
 def sasl_authenticator(settings: Mapping[str, Any]) -> Authenticator:
@@ -27,11 +37,52 @@ def _callers(settings: Mapping[str, Any]) -> Callable[[], SaslCaller]:
             f"sasl.mechanism is missing: with security.protocol={protocol} set it to a mechanism that the "
             "brokers offer, such as SCRAM-SHA-512"
         )
+    if mechanism == OAUTHBEARER:
+        token = _tokens(settings)
+        return lambda: OAuthBearerCaller(token)
     user, password = _user(settings, mechanism)
     if mechanism == PLAIN:
         return lambda: PlainCaller(user, password)
     passwords = ScramPasswords(SCRAM_MECHANISMS[mechanism], user, password)
     return lambda: ScramCaller(passwords)
+
+
+def _tokens(settings: Mapping[str, Any]) -> Callable[[], str]:
+    """What returns a token that is valid now. Raises ConfigError."""
+    path, provider = settings["sasl.oauthbearer.token.file"], settings["sasl.oauthbearer.token.provider"]
+    if (path is None) == (provider is None):
+        raise ConfigError(
+            "sasl.mechanism=OAUTHBEARER needs tokens: set either sasl.oauthbearer.token.file or "
+            "sasl.oauthbearer.token.provider"
+        )
+    if path is not None:
+        return partial(_token_in, path)
+    module, _, function = provider.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"sasl.oauthbearer.token.provider={provider!r} is not allowed: expected module:function ({error})"
+        ) from None
+    return partial(_token_of, provider, found)
+
+
+def _token_in(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read(_TOKEN_CHARACTERS_MAX).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SaslError(f"sasl.oauthbearer.token.file cannot be read: {error}") from None
+
+
+def _token_of(provider: str, function: Callable[[], Any]) -> str:
+    try:
+        token = function()
+    except Exception as error:
+        raise SaslError(f"{provider} raised {type(error).__name__}: {error}") from error
+    if not isinstance(token, str):
+        raise SaslError(f"{provider} has returned {type(token).__name__}, and no token (str)")
+    return token
 
 
 def _user(settings: Mapping[str, Any], mechanism: str) -> tuple[str, str]:

@@ -55,8 +55,8 @@ def _exchange(caller: SaslCaller) -> Generator[Request[Any], Response, int]:
                 return answer.session_lifetime_ms
             token = following
         raise SaslError(f"{caller.mechanism} did not end after {_STEPS_MAX} steps")
-    except SaslError as error:
+    except SaslError as error:  # What the broker said, or what this side lacks.
         raise error_for(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
-            f"the broker's answer to {caller.mechanism} is refused: {error}",
+            f"this client has ended the authentication by {caller.mechanism}: {error}",
         ) from None

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Producer as ConfluentProducer
@@ -24,7 +27,9 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives.asymmetric import ec
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kazoo.client import KazooClient
 
 from holdfast_log import Consumer, Message, Producer
@@ -41,14 +46,15 @@ from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from holdfast_log.protocol.sasl.callers import ScramCaller, ScramPasswords
-from holdfast_log.protocol.sasl.mechanisms import MECHANISMS, PLAIN
+from holdfast_log.protocol.sasl.mechanisms import MECHANISMS, OAUTHBEARER, PLAIN
 from holdfast_log.protocol.sasl.scram import SCRAM_MECHANISMS, parse_server_first
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.raw_socket import RawSocket
 from tests.integration.waiting import until
 
-OFFERED = [each for each in MECHANISMS if each != "OAUTHBEARER"]
+OFFERED = [each for each in MECHANISMS if each != OAUTHBEARER]
+KEY = ec.generate_private_key(ec.SECP256R1())
 PASSWORD = "correct horse, battery=staple"
 USERS = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" '
@@ -74,6 +80,20 @@ class Secured:
         return f"127.0.0.1:{self.ports[0]}"
 
 
+def key_file(broker: BackgroundBroker) -> Path:
+    """The file with the public key of who issues tokens."""
+    broker.directory.mkdir(parents=True, exist_ok=True)
+    path = broker.directory / "keys.json"
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key()))
+    path.write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "ES256"}]}))
+    return path
+
+
+def token(key: Any = KEY) -> str:
+    claims = {"sub": "alice", "aud": "kafka", "exp": int(time.time()) + 600}
+    return jwt.encode(claims, key, "ES256", {"kid": "one"})
+
+
 def sasl_listeners(broker: BackgroundBroker, port: int) -> dict[str, str]:
     return {
         "listeners": (
@@ -84,6 +104,9 @@ def sasl_listeners(broker: BackgroundBroker, port: int) -> dict[str, str]:
             "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,INTERNAL:SASL_PLAINTEXT"
         ),
         "sasl.enabled.mechanisms": ",".join(OFFERED),
+        "listener.name.clients.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "sasl.oauthbearer.jwks.endpoint.url": key_file(broker).as_uri(),
+        "sasl.oauthbearer.expected.audience": "kafka",
         "sasl.mechanism.inter.broker.protocol": PLAIN,
         "listener.name.clients.plain.sasl.jaas.config": USERS,
         "listener.name.internal.plain.sasl.jaas.config": USERS,
@@ -236,6 +259,48 @@ def test_others_do_not_get_in_and_learn_why(
         }
     )
     until(lambda: producer.poll(0.1) >= 0 and any("AUTHENTICATION" in each.name() for each in errors))
+
+
+def test_our_clients_get_in_with_a_token(secured: Secured, tmp_path: Path) -> None:
+    topic, path = new_topic(secured, "tokens-ours"), tmp_path / "token"
+    sasl = {
+        "bootstrap.servers": secured.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": OAUTHBEARER,
+        "sasl.oauthbearer.token.file": str(path),
+    }
+    path.write_text(token())
+    with Producer(sasl) as producer:
+        producer.send(Message(topic, value=b"value")).result(60_000)
+    path.write_text(token(ec.generate_private_key(ec.SECP256R1())))
+    with Admin(sasl) as admin, pytest.raises(AuthenticationError, match="invalid_token"):
+        admin.list_topics()
+
+
+def test_librdkafka_gets_in_with_a_token(secured: Secured) -> None:
+    topic = new_topic(secured, "tokens-librdkafka")
+    sasl = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": OAUTHBEARER,
+        "oauth_cb": lambda _: (token(), time.time() + 600),
+    }
+    assert clients.produce(secured.bootstrap, topic, [b"a", b"b"], **sasl) == [0, 1]
+
+
+def test_kafka_python_gets_in_with_a_token(secured: Secured) -> None:
+    class Provider(AbstractTokenProvider):
+        def token(self) -> str:
+            return token()
+
+    topic = new_topic(secured, "tokens-kafka-python")
+    producer = KafkaProducer(
+        bootstrap_servers=secured.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=OAUTHBEARER,
+        sasl_oauth_token_provider=Provider(),
+    )
+    producer.send(topic, b"value").get(60)
+    producer.close()
 
 
 def test_a_client_without_sasl_is_told_what_the_port_may_want(secured: Secured) -> None:

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.security.sasl.listeners import SaslListener, SaslMechanism, SaslSetup
 from holdfast_log.broker.security.sasl.machine import SaslAction, SaslEvent, SaslMachine, SaslState
+from holdfast_log.broker.security.sasl.oauthbearer import OAuthBearerServer, TokenRules, Validate
 from holdfast_log.broker.security.sasl.outcomes import (
     Challenge,
     Identified,
@@ -66,7 +67,8 @@ class SaslLimits:
 
 
 class SaslGates:
-    """The gates of all connections. `date_ms` is for tokens that expire, `random` makes nonces.
+    """The gates of all connections. `date_ms` is for tokens that expire, `random` makes nonces, `validate_by`
+    returns what verifies tokens by some rules; None: there are no tokens.
 
     At a listener in `broker_listeners`, a client that authenticates as one of the broker's users counts as a
     broker.
@@ -81,7 +83,9 @@ class SaslGates:
         clock: Clock,
         date_ms: TimeOfDay,
         random: Callable[[int], bytes],
+        validate_by: Callable[[TokenRules], Validate] | None = None,
     ) -> None:
+        self._validate_by = validate_by
         self.limits = limits
         self.clock = clock
         self.date_ms = date_ms
@@ -115,6 +119,9 @@ class SaslGates:
         """One authentication by this mechanism."""
         if mechanism.name == PLAIN:
             return PlainServer(mechanism.users)
+        if mechanism.tokens is not None:
+            assert self._validate_by is not None
+            return OAuthBearerServer(self._validate_by(mechanism.tokens))
         scram = SCRAM_MECHANISMS[mechanism.name]
         return ScramServer(
             scram,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from holdfast_log.broker.network.endpoints import Endpoints
+from holdfast_log.broker.security.sasl.oauthbearer import TokenRules
 from holdfast_log.broker.security.sasl.plain import plain_users
 from holdfast_log.broker.security.sasl.settings import is_sasl, jaas_setting, value_for
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.protocol.sasl.jaas import JaasError, LoginModule, parse_jaas
 from holdfast_log.protocol.sasl.mechanisms import OAUTHBEARER, PLAIN
 from holdfast_log.protocol.sasl.scram import SCRAM_MECHANISMS
+
+_KEY_URLS = ("https://", "file:/", "http://127.0.0.1:", "http://localhost:")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -23,6 +27,8 @@ class SaslMechanism:
     name: str
     users: Mapping[str, str]
     reauth_ms: int
+    tokens: TokenRules | None = None
+    """Which tokens of OAUTHBEARER are valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,31 @@ def _mechanism(settings: Mapping[str, Any], listener: str, name: str) -> SaslMec
         if not all(users.values()):
             raise SettingError(f"{jaas_setting(listener, name)} has a user with an empty password")
     reauth_ms = value_for(settings, "connections.max.reauth.ms", listener, name)
-    return SaslMechanism(name, users, reauth_ms)
+    return SaslMechanism(name, users, reauth_ms, _rules(settings, listener) if name == OAUTHBEARER else None)
+
+
+def _rules(settings: Mapping[str, Any], listener: str) -> TokenRules:
+    def value(name: str) -> Any:
+        return value_for(settings, f"sasl.oauthbearer.{name}", listener, OAUTHBEARER)
+
+    url = value("jwks.endpoint.url")
+    if url is None or not url.startswith(_KEY_URLS):
+        raise SettingError(
+            f"sasl.oauthbearer.jwks.endpoint.url={url!r} is not allowed: the listener {listener} has "
+            "OAUTHBEARER, so set it to the https: or file: URL of the keys with which tokens are signed"
+        )
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        raise SettingError(
+            "sasl.enabled.mechanisms has OAUTHBEARER, which needs PyJWT: install holdfast-log[oauth]"
+        )
+    return TokenRules(
+        url,
+        value("jwks.endpoint.refresh.ms"),
+        value("expected.audience") or (),
+        value("expected.issuer"),
+        value("clock.skew.seconds"),
+        value("sub.claim.name"),
+    )
 
 
 def _module(settings: Mapping[str, Any], listener: str, mechanism: str) -> LoginModule | None:

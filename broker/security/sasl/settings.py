@@ -78,6 +78,48 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        SettingType.STRING,
+        None,
+        "Where the public keys of who issues tokens are (JWKS), for OAUTHBEARER: an https: or file: URL. "
+        "Needs the extra `oauth`.",
+    ),
+    Setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        SettingType.LONG,
+        3_600_000,
+        "Age in ms at which the broker fetches the keys again. It also does when a token names a key that it "
+        "does not know, at most once in 10 s.",
+        minimum=1,
+    ),
+    Setting(
+        "sasl.oauthbearer.expected.audience",
+        SettingType.LIST,
+        None,
+        "A token must be for one of these (claim aud). Unset: for anybody, so a token that its user has "
+        "given to another service is accepted too.",
+    ),
+    Setting(
+        "sasl.oauthbearer.expected.issuer",
+        SettingType.STRING,
+        None,
+        "A token must have this issuer (claim iss). Unset: any whose key is known.",
+    ),
+    Setting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        SettingType.INT,
+        30,
+        "Time in seconds by which the clocks of this broker and of who issues tokens may differ.",
+        minimum=0,
+        maximum=3600,
+    ),
+    Setting(
+        "sasl.oauthbearer.sub.claim.name",
+        SettingType.STRING,
+        "sub",
+        "The claim of a token that has the user's name.",
+    ),
+    Setting(
         "scram.users.max",
         SettingType.INT,
         10_000,
@@ -87,7 +129,8 @@ SETTINGS: tuple[Setting, ...] = (
 )
 """Rows of the settings of SASL, in the order of the documentation."""
 
-_OF_LISTENERS = ("sasl.enabled.mechanisms", "connections.max.reauth.ms")
+_OF_TOKENS = tuple(row.name for row in SETTINGS if row.name.startswith("sasl.oauthbearer."))
+_OF_LISTENERS = ("sasl.enabled.mechanisms", "connections.max.reauth.ms", *_OF_TOKENS)
 _OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
 
 
@@ -105,6 +148,7 @@ def listener_rows(listeners: Iterable[str]) -> tuple[Setting, ...]:
         prefix = _prefix(listener.partition("://")[0])
         wanted = [f"{prefix}{name}" for name in _OF_LISTENERS]
         wanted += [f"{prefix}{each.lower()}.{name}" for each in MECHANISMS for name in _OF_MECHANISMS]
+        wanted += [f"{prefix}oauthbearer.{name}" for name in _OF_TOKENS]
         for full in wanted:
             name = next(name for name in (*_OF_LISTENERS, *_OF_MECHANISMS) if full.endswith("." + name))
             found.append(replace(rows[name], name=full, default=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from holdfast_log.protocol.messages.api_versions import ApiVersion, ApiVersionsR
 from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from holdfast_log.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from holdfast_log.protocol.sasl.mechanisms import MECHANISMS
 
 USER = {"sasl.username": "alice", "sasl.password": "hidden"}
 PLAIN_SETTINGS = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **USER}
@@ -170,3 +172,62 @@ def test_a_login_module_has_the_user() -> None:
     next(exchange)
     request = exchange.send(SaslHandshakeResponse(error_code=0, mechanisms=[]))
     assert request.auth_bytes == b"\0a\0b"
+
+
+def test_the_settings_name_mechanisms_that_there_are() -> None:
+    """They are literals there, so that a client without SASL loads none of it."""
+    (row,) = [row for row in ADMIN_ROWS if row.name == "sasl.mechanism"]
+    assert row.choices == MECHANISMS
+
+
+def give_token() -> str:
+    return "of.the.test"
+
+
+def give_nothing() -> None:
+    """A provider that has no token."""
+
+
+@pytest.mark.parametrize("kind", ["file", "provider"])
+def test_a_token_comes_from_a_file_or_a_function(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("of.the.test\n")
+    value = str(path) if kind == "file" else f"{__name__}:give_token"
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        f"sasl.oauthbearer.token.{kind}": value,
+    }
+    exchange = sasl_authenticator(settings(**given))()
+    next(exchange)
+    request = exchange.send(SaslHandshakeResponse(error_code=0, mechanisms=[]))
+    assert request.auth_bytes == b"n,,\x01auth=Bearer of.the.test\x01\x01"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "needs tokens: set either"),
+        ({"sasl.oauthbearer.token.provider": "nowhere:x"}, "expected module:function"),
+        ({"sasl.oauthbearer.token.provider": f"{__name__}:absent"}, "expected module:function"),
+    ],
+)
+def test_what_gives_no_tokens_is_refused_at_once(given: dict[str, str], said: str) -> None:
+    base = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    with pytest.raises(ConfigError, match=said):
+        sasl_authenticator(settings(**base, **given))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"sasl.oauthbearer.token.file": "/nowhere"},
+        {"sasl.oauthbearer.token.provider": f"{__name__}:give_nothing"},
+    ],
+)
+def test_a_token_that_is_missing_later_fails_the_authentication(source: dict[str, str]) -> None:
+    base = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    exchange = sasl_authenticator(settings(**base, **source))()
+    next(exchange)
+    with pytest.raises(AuthenticationError, match="OAUTHBEARER"):
+        exchange.send(SaslHandshakeResponse(error_code=0, mechanisms=[]))

@@ -168,6 +168,7 @@ class Gated:
                 request = next(exchange) if response is None else exchange.send(response)
             except StopIteration as end:
                 return cast(int, end.value)
+            self.clock.advance(0)  # Who waits for keys is read again in the next turn.
             response = self.ask(request)
             if response is None:
                 self.clock.advance(0.1)
