@@ -8,6 +8,7 @@
 #include <structmember.h>
 
 #define SIZE_BYTES 4
+#define LONG_BYTES (16 * 1024) /* as in broker/network/turns.py */
 
 typedef struct {
     PyObject_HEAD
@@ -394,6 +395,21 @@ handle_alone(Turns *self, PyObject *frame)
     return regulate(self, waiting, replies);
 }
 
+/* Whether a request has to wait for its turn if others had theirs: it has many bytes, and brings no records. -1: the
+ * frame is no buffer. */
+static int
+may_take_long(PyObject *frame)
+{
+    Py_buffer bytes;
+    if (PyObject_GetBuffer(frame, &bytes, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    const unsigned char *data = bytes.buf;
+    int is_long = bytes.len >= LONG_BYTES && (data[0] != 0 || data[1] != 0);
+    PyBuffer_Release(&bytes);
+    return is_long;
+}
+
 static PyObject *
 frames_received(Turns *self, PyObject *frames)
 {
@@ -414,7 +430,13 @@ frames_received(Turns *self, PyObject *frames)
         && !self->is_paused && is_none(self->unmute) && is_none(self->next_turn)
         && self->buffered_bytes <= self->buffered_bytes_max) {
         PyObject *frame = Py_NewRef(PyList_GetItem(frames, 0));
-        status = handle_alone(self, frame);
+        int is_long = may_take_long(frame);
+        if (is_long > 0) {
+            status = perform_with((PyObject *)self, s__queue, frames);
+        }
+        else {
+            status = is_long < 0 ? -1 : handle_alone(self, frame);
+        }
         Py_DECREF(frame);
     }
     else {

@@ -33,7 +33,7 @@ from holdfast_log.broker.cluster.metadata_cache import (
 )
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.audit import requester_of
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.mutations import DEFAULT, MutationQuotas
 from holdfast_log.broker.requests.operations import NOT_ASKED, authorized_operations
 from holdfast_log.broker.setting_groups import settings_group
@@ -59,6 +59,10 @@ _PARTITIONS_PER_STEP = 64
 """Partitions that are made without a look at how long the turn has been."""
 
 
+_TOPICS_MAX = 10_000
+"""Maximum number of topics that one request names: an id takes longer to decode than anything else. A client
+that wants more asks for all."""
+
 _CREATED_MAX = 25
 """Maximum number of topics that one request creates. Clients ask again for those that do not exist yet."""
 
@@ -77,7 +81,7 @@ class AutoCreationSettings:
 @dataclass(eq=False)
 class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     request = MetadataRequest
-    elements_max = ANY_ELEMENTS
+    elements_max = _TOPICS_MAX
     metadata: MetadataCache
     identity: BrokerIdentity
     auto_creation: AutoCreation

@@ -21,6 +21,13 @@ from holdfast_log.protocol.frames import SIZE, Part, parts_size
 
 _SIZE_BYTES = SIZE.size
 
+LONG_BYTES = 16 * 1024
+"""A request with as many bytes may take long, unless it brings records. It has to wait for its turn if others
+had theirs: several that arrive together would otherwise be one long turn."""
+
+_PRODUCE = b"\0\0"
+"""How a request begins that brings records: the key of its API."""
+
 
 class ReplySlot:
     """The place of one response in the order of its connection. The handler calls either `send` or `nothing`,
@@ -84,6 +91,7 @@ class Turns:
             and self._unmute is None
             and self._next_turn is None
             and self._buffered_bytes <= self._buffered_bytes_max
+            and (len(frames[0]) < LONG_BYTES or frames[0][:2] == _PRODUCE)
         ):
             self._handle_alone(frames[0])
         else:

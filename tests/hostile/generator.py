@@ -7,6 +7,7 @@ null asks for everything.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -181,7 +182,8 @@ class Builder:
         present, absent = _fields(cls, self._version)
         values = {each.name: self._field(cls, each, depth, at) for each in present}
         for each in absent:
-            values[each.name] = [] if each.default == () else each.default
+            if each.name in _without_default(cls):
+                values[each.name] = [] if each.default == () else each.default
         return cls(**values)
 
     def _field(self, cls: type, field: Field, depth: int, at: tuple[int, ...]) -> Any:
@@ -326,6 +328,16 @@ def _fields(cls: type, version: int) -> tuple[list[Field], list[Field]]:
     return (
         [each for each in declared if version in each.versions],
         [each for each in declared if version not in each.versions],
+    )
+
+
+@cache
+def _without_default(cls: type) -> frozenset[str]:
+    """The fields whose values the constructor has to be given."""
+    return frozenset(
+        each.name
+        for each in dataclasses.fields(cls)
+        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
     )
 
 

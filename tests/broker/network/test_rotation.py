@@ -12,6 +12,7 @@ from holdfast_log.broker.network.connection import (
     ServerConnection,
 )
 from holdfast_log.broker.network.rotation import SLICE_S, TURN_S, Rotation
+from holdfast_log.broker.network.turns import LONG_BYTES
 from tests.models.wires import PEER, FakeWire
 
 LIMITS = ConnectionLimits(frame_bytes_max=1000, buffered_bytes_max=100_000, in_flight_requests_max=1000)
@@ -19,11 +20,12 @@ REQUEST_S = SLICE_S / 4
 
 
 class Broker:
-    """Connections that share a rotation. Each request takes `REQUEST_S` of the clock's time."""
+    """Connections that share a rotation. Each request takes `request_s` of the clock's time."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.rotation = Rotation(self.clock)
+        self.request_s = REQUEST_S
         self.handled: list[int] = []
         """The connections' ids, in the order of their handled requests."""
 
@@ -50,7 +52,7 @@ class Broker:
         return self.clock.seconds() - began_s
 
     def _handle(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
-        self.clock.rightNow += REQUEST_S  # type: ignore[attr-defined]
+        self.clock.rightNow += self.request_s  # type: ignore[attr-defined]
         self.handled.append(connection.id)
         reply.send([b"answer"])
 
@@ -103,6 +105,22 @@ def test_a_client_that_waits_for_each_answer_waits_for_no_turn() -> None:
     alone.id = 9
     send(alone, 1)
     assert broker.handled[-1] == 9
+
+
+@pytest.mark.parametrize(("key", "in_one_turn"), [(3, 1), (0, 4)])
+def test_long_requests_that_arrive_together_have_turns_of_their_own(key: int, in_one_turn: int) -> None:
+    """Each connection has one. Records are not decoded, so requests that bring them are no long ones."""
+    broker = Broker()
+    connections = [broker.connect() for _ in range(4)]
+    frame = bytearray(LONG_BYTES)
+    frame[:2] = key.to_bytes(2, "big")
+    broker.request_s = 20 * TURN_S
+    for connection in connections:
+        connection.frames_received([memoryview(frame)])
+    assert len(broker.handled) == in_one_turn
+    while broker.rotation.waiting:
+        assert broker.turn() == pytest.approx(broker.request_s)
+    assert len(broker.handled) == 4
 
 
 def test_requests_that_take_no_time_end_their_slice_by_their_number() -> None:
