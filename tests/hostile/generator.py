@@ -332,7 +332,7 @@ def _fields(cls: type, version: int) -> tuple[list[Field], list[Field]]:
 
 
 @cache
-def _without_default(cls: type) -> frozenset[str]:
+def _without_default(cls: Any) -> frozenset[str]:
     """The fields whose values the constructor has to be given."""
     return frozenset(
         each.name
