@@ -28,8 +28,8 @@ COUNT = 25
 _PARTITION_MAX = 2**31 - 1
 FORMS = {Form.AUTO: "As it fits", Form.TEXT: "Text", Form.JSON: "JSON", Form.HEX: "Hex"}
 PLACES = {
-    BrowsePlace.NEWEST: "The newest messages",
-    BrowsePlace.OLDEST: "The oldest messages",
+    BrowsePlace.NEWEST: "The newest",
+    BrowsePlace.OLDEST: "The oldest",
     BrowsePlace.OFFSET: "An offset",
     BrowsePlace.TIME: "A time",
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import RedirectResponse, Response
 
-from holdfast_log.clients.admin import Admin, OwnershipDescription
+from holdfast_log.clients.admin import Admin, OwnershipDescription, PastOwnership
 from holdfast_log.console.pages.page import (
     BadParameter,
     Visit,
@@ -20,6 +20,7 @@ from holdfast_log.console.pages.page import (
 )
 from holdfast_log.console.wording import resource_name
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import LossReason
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _COMMENT_MAX = 500
@@ -114,9 +115,16 @@ async def owner_page(visit: Visit) -> Response:
         row=row,
         history=history[:HISTORY_MAX],
         left_out=max(0, len(history) - HISTORY_MAX),
-        done=visit.text("done")[:_COMMENT_MAX],
+        done=_done(visit, row),
         release_address=owner_address(row, "/owner/release"),
     )
+
+
+def _done(visit: Visit, row: OwnershipDescription) -> PastOwnership | None:
+    """The ownership that the visitor has just ended by force, as the broker's history has it."""
+    generation = visit.whole("done", -1)
+    ended = (each for each in row.history if each.reason is LossReason.FORCED)
+    return next((each for each in ended if each.generation == generation), None)
 
 
 async def release_page(visit: Visit) -> Response:
@@ -167,7 +175,7 @@ async def release(visit: Visit) -> Response:
         return admin.force_release(group, resource, generation=generation, comment=comment)
 
     try:
-        in_force, owner_id = await visit.ask_about(take)
+        in_force, _ = await visit.ask_about(take)
     except BrokerError as error:
         if error.code not in _ANOTHER_OWNER:
             raise
@@ -175,12 +183,7 @@ async def release(visit: Visit) -> Response:
             visit, row, "Meanwhile somebody else has become the owner. Nothing was changed; look again."
         )
     await visit.parts.watch.fresh()
-    said = (
-        f"{resource_name(resource)} had no owner any more."
-        if owner_id is None
-        else f"{resource_name(resource)} was taken from {owner_id}, generation {in_force}."
-    )
-    return RedirectResponse(owner_address(row, done=said), 303)
+    return RedirectResponse(owner_address(row, done=in_force), 303)
 
 
 async def _read_only(visit: Visit) -> Response:

@@ -12,6 +12,7 @@ let isPaused = false;
 let lastSummary = body.dataset.summary || "";
 let wasLost = false;
 let isRenewing = false;
+let source = null;
 
 function say(text) {
   announcer.textContent = text;
@@ -59,7 +60,8 @@ async function renew() {
 }
 
 function listen() {
-  const source = new EventSource("/events");
+  if (source || document.hidden) return;
+  source = new EventSource("/events");
   source.addEventListener("look", (event) => {
     const told = JSON.parse(event.data);
     body.classList.add("is-live");
@@ -76,8 +78,17 @@ function listen() {
     body.classList.add("is-lost");
     if (!wasLost) say("The connection to the console is lost. The page is not renewed until it is back.");
     wasLost = true;
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 10000);
+    if (source && source.readyState === EventSource.CLOSED) {
+      source = null;
+      setTimeout(listen, 10000);
+    }
   });
+}
+
+function hush() {
+  // A browser has few connections to one host: pages that nobody sees must not hold them all.
+  source?.close();
+  source = null;
 }
 
 function setPaused(value) {
@@ -91,7 +102,7 @@ function setPaused(value) {
 if (pauseButton && document.querySelector("[data-live]")) {
   pauseButton.hidden = false;
   pauseButton.addEventListener("click", () => setPaused(!isPaused));
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && !isPaused) renew(); });
+  document.addEventListener("visibilitychange", () => (document.hidden ? hush() : listen()));
   listen();
 }
 

@@ -145,6 +145,7 @@ def test_a_resource_is_taken_away_behind_a_confirmation() -> None:
         said = words(world.get(target))
         assert f"orders-0 was taken from harbour, generation {generation}." in said
         assert "An administrator took it away." in said
+    assert "was taken from" not in world.get("/owner", **OWNER, done=77), "a link cannot make it say so"
 
 
 @pytest.mark.parametrize(
