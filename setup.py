@@ -15,6 +15,7 @@ MODULES = (
     "broker.log._known_reads",
     "broker.log._segment_append",
     "broker.replication._usual_append",
+    "broker.replication._usual_fetch",
     "protocol._arrow_columns",
     "protocol._compaction",
     "protocol._fetch_codec",

@@ -201,10 +201,13 @@ typedef struct {
     int64_t length;
 } Slice;
 
+/* The names of the attributes of a slice, and of its file. Made once. */
+static PyObject *s_file, *s_fileno, *s_offset, *s_length;
+
 static int
-int64_of(PyObject *owner, const char *name, int64_t *value)
+int64_of(PyObject *owner, PyObject *name, int64_t *value)
 {
-    PyObject *number = PyObject_GetAttrString(owner, name);
+    PyObject *number = PyObject_GetAttr(owner, name);
     if (number == NULL) {
         return -1;
     }
@@ -216,11 +219,11 @@ int64_of(PyObject *owner, const char *name, int64_t *value)
 static int
 read_slice(PyObject *part, Slice *slice)
 {
-    PyObject *file = PyObject_GetAttrString(part, "file");
+    PyObject *file = PyObject_GetAttr(part, s_file);
     if (file == NULL) {
         return -1;
     }
-    PyObject *number = PyObject_CallMethod(file, "fileno", NULL);
+    PyObject *number = PyObject_CallMethodObjArgs(file, s_fileno, NULL);
     Py_DECREF(file);
     if (number == NULL) {
         return -1;
@@ -230,7 +233,7 @@ read_slice(PyObject *part, Slice *slice)
     if (PyErr_Occurred()) {
         return -1;
     }
-    return int64_of(part, "offset", &slice->offset) < 0 || int64_of(part, "length", &slice->length) < 0 ? -1 : 0;
+    return int64_of(part, s_offset, &slice->offset) < 0 || int64_of(part, s_length, &slice->length) < 0 ? -1 : 0;
 }
 
 static inline int
@@ -375,6 +378,20 @@ send_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
+static int
+prepare(PyObject *module)
+{
+    if (s_file == NULL) {
+        s_file = PyUnicode_InternFromString("file");
+        s_fileno = PyUnicode_InternFromString("fileno");
+        s_offset = PyUnicode_InternFromString("offset");
+        s_length = PyUnicode_InternFromString("length");
+    }
+    return s_file == NULL || s_fileno == NULL || s_offset == NULL || s_length == NULL ? -1 : 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
+
 static PyMethodDef methods[] = {
     {"receive", (PyCFunction)(void (*)(void))receive, METH_FASTCALL, receive_doc},
     {"request_fields", (PyCFunction)(void (*)(void))request_fields, METH_FASTCALL, request_fields_doc},
@@ -388,6 +405,7 @@ static struct PyModuleDef module = {
     .m_doc = "Frames received, headers of requests and parts sent, compiled.",
     .m_size = 0,
     .m_methods = methods,
+    .m_slots = slots,
 };
 
 PyMODINIT_FUNC

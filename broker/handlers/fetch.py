@@ -23,11 +23,19 @@ from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchReader
-from holdfast_log.broker.replication.fetches import Fetches
+from holdfast_log.broker.replication.fetches import AnswersKept, Fetches
 from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.reads import Read, ReadLimits
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, check_replica
+from holdfast_log.broker.replication.usual_fetch import KeptFetch
+from holdfast_log.broker.requests.calls import call_of
+from holdfast_log.broker.requests.handler import (
+    ANY_ELEMENTS,
+    Handler,
+    RequestContext,
+    Shortcut,
+    check_replica,
+)
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.protocol import compiled
@@ -54,6 +62,7 @@ _NOT_A_READER = (
     ErrorCode.OWNERSHIP_FENCED,
     ErrorCode.OWNERSHIP_DETACHED,
 )
+_SOME_FETCH = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -73,6 +82,10 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     replicas: Replicas
     settings: FetchRequestSettings
     quotas: ClientQuotas
+
+    def shortcut(self) -> Shortcut | None:
+        answers = AnswersKept(self._answer_kept, self._answer_kept_session)
+        return self.fetches.usual(self.settings.max_bytes, self._connection_closed, answers).begin
 
     def handle(self, context: RequestContext, request: FetchRequest) -> None:
         connection = context.connection
@@ -200,6 +213,14 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         ):
             return
         context.answer(records_response(topic, topic_id, index, high_watermark, log_start_offset, records))
+
+    def _answer_kept(self, kept: KeptFetch, read: Read) -> None:
+        """Answer a fetch that was begun by the shortcut, and is not usual any more."""
+        self._answer_one(call_of(kept, _SOME_FETCH), read)
+
+    def _answer_kept_session(self, kept: KeptFetch, session_id: int, reads: Sequence[Read]) -> None:
+        """As `_answer_kept`, in a session."""
+        self._answer(call_of(kept, _SOME_FETCH), session_id, reads)
 
     def _partition(self, context: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:

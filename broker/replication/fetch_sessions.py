@@ -241,6 +241,11 @@ class FetchSessions:
         return key in self.watchers
 
     @property
+    def by_id(self) -> dict[int, FetchSession]:
+        """All sessions, the least recently used first. `_usual_fetch.c` moves a session that it uses."""
+        return self._sessions
+
+    @property
     def partitions(self) -> int:
         """Number of partitions in all sessions together."""
         return self._partitions

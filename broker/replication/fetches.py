@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID, MetadataCache
@@ -17,7 +17,7 @@ from holdfast_log.broker.replication.fetch_sessions import (
     FetchSession,
     SessionPartition,
 )
-from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_complete, read_one
+from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_complete, read_kept, read_one
 from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
 from holdfast_log.broker.replication.reads import (
     SMALL_BYTES,
@@ -34,6 +34,7 @@ from holdfast_log.broker.replication.reads import (
 )
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.session_fetch import SessionFetch
+from holdfast_log.broker.replication.usual_fetch import KeptFetch, UsualFetches
 from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import copy_small
@@ -44,6 +45,14 @@ _log = logging.getLogger(__name__)
 
 MayRead: TypeAlias = "Callable[[str], bool] | None"
 """Whether a reader may read the topic of a name. None: it may read all topics."""
+
+
+class AnswersKept(NamedTuple):
+    """Answers usual fetches that have waited and are not usual any more: of one partition, or in a session
+    with its id."""
+
+    one: Callable[[KeptFetch, Read], None]
+    session: Callable[[KeptFetch, int, Sequence[Read]], None]
 
 
 class Fetches:
@@ -143,15 +152,41 @@ class Fetches:
             max_bytes = wanted.partition_max_bytes
         partition = None if read.error is not None else read_one(replicas, read, max_bytes)
         if partition is None or request.max_wait_ms <= 0 or is_complete(read, min_bytes):
-            self._give_one(answer, read)
+            self.give_one(answer, read)
             return False
-        give = functools.partial(self._give_one, answer)
+        give = functools.partial(self.give_one, answer)
         replicas.readers.add(
             OneFetch(replicas, partition, read, max_bytes, min_bytes, give), request.max_wait_ms
         )
         return True
 
-    def _give_one(self, answer: AnswerRead, read: Read) -> None:
+    def usual(self, max_bytes: int, closed: Callable[[Any], None], answers: AnswersKept) -> UsualFetches:
+        """The usual fetches of one partition, in compiled calls; see `UsualFetches`. `answers` are for those
+        that become unusual."""
+
+        def unusual(kept: KeptFetch, ends: bool) -> bool:
+            return self._read_for(kept, answers, ends=ends)
+
+        return UsualFetches(self._replicas, self._metadata, max_bytes, closed, unusual)
+
+    def _read_for(self, kept: KeptFetch, answers: AnswersKept, *, ends: bool) -> bool:
+        """Read for a fetch that is not usual any more, and answer it if it is complete or `ends`."""
+        session = kept.session
+        if session is not None:
+            limits = ReadLimits(kept.min_bytes, kept.max_bytes, 0)
+            give = functools.partial(self._give, session.reader, functools.partial(answers.session, kept))
+            # Where clients have rights, no fetch is usual.
+            locate = functools.partial(self._locate, None)
+            fetch = SessionFetch(self._replicas, session, limits, locate, give, is_full=False)
+            return fetch.read_again(ends=ends)
+        read = read_kept(self._replicas, kept)
+        if not ends and not is_complete(read, kept.min_bytes):
+            return False
+        self.give_one(functools.partial(answers.one, kept), read)
+        return True
+
+    def give_one(self, answer: AnswerRead, read: Read) -> None:
+        """Answer a fetch of one partition with what was read, once that is in memory."""
         found = read.read
         if found is not None and (records := found.records) is not None:
             if found.unchecked is not None:

@@ -14,8 +14,10 @@ from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.plain_fetch import counted_bytes
 from holdfast_log.broker.replication.reads import Read
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.usual_fetch import KeptFetch
 from holdfast_log.broker.replication.waiting import Parked
 from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.fetch import FetchPartition
 
 AnswerRead: TypeAlias = "Callable[[Read], None]"
 """Answers a fetch of one partition."""
@@ -39,6 +41,19 @@ def read_one(replicas: Replicas, read: Read, max_bytes: int) -> Partition | None
         read.fail(error)
         return None
     return partition
+
+
+def read_kept(replicas: Replicas, kept: KeptFetch) -> Read:
+    """Read for a usual fetch that is not usual any more (`UsualFetches`)."""
+    wanted = FetchPartition(
+        partition=kept.index,
+        current_leader_epoch=kept.leader_epoch,
+        fetch_offset=kept.offset,
+        partition_max_bytes=kept.max_bytes,
+    )
+    read = Read(kept.topic, wanted, kept.topic_id, connection=kept.owner)
+    read_one(replicas, read, kept.max_bytes)
+    return read
 
 
 def is_complete(read: Read, min_bytes: int) -> bool:

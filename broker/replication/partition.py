@@ -7,9 +7,9 @@ proposals that it returns.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.log import Log
@@ -134,7 +134,9 @@ class Partition:
         """Has the batches examined that followers of this leader refuse."""
         self.is_deleted = False
         """Whether the replica has no role because its topic was deleted."""
-        self._shared_reads: dict[ReadWish, PartitionRead] | None = None
+        self._shared_reads: dict[Hashable, Any] | None = None
+        """By `ReadWish`; `_usual_fetch.c` also keeps here what it has encoded of them, by keys of three
+        elements."""
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index} epoch {self.leader_epoch} {type(self.role).__name__}>"
@@ -329,7 +331,7 @@ class Partition:
         """What `read` returns to a consumer with this wish, if another one has read the same since
         `begin_sharing`; None if it has to be read."""
         shared = self._shared_reads
-        found = None if shared is None else shared.get(wish)
+        found: PartitionRead | None = None if shared is None else shared.get(wish)
         log = self.log
         if (
             found is None

@@ -114,6 +114,8 @@ class Replicas:
         self.watched = (sessions.watchers, *(each.parked for each in waiting))
         """The keys of partitions for which a session or a request waits."""
         self._clock = clock
+        self.clock_s = clock.seconds
+        """The clock by which lag is measured, in seconds."""
         self._flusher = flusher
         self._metadata = metadata
         self._limits = limits

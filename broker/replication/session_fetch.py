@@ -75,6 +75,18 @@ class SessionFetch:
                 self._counted[cast(SessionPartition, read.member)] = counted_bytes(replicas, read)
             self._note_needed()
 
+    def read_again(self, *, ends: bool) -> bool:
+        """Read for a fetch that was begun by `UsualFetches`, and answer it if it is complete or `ends`.
+        Returns whether it was answered."""
+        self._find_reads()
+        self._read()
+        is_complete = self._total >= self._limits.min_bytes or any(read.is_final for read in self._reads)
+        if not ends and not is_complete:
+            self._session.need({})
+            return False
+        self._end()
+        return True
+
     def _note_needed(self) -> None:
         """Note what the fetch needs of each partition that it has read; it looks at the others at any change.
         If no partition has its share of the missing bytes, all together lack some."""

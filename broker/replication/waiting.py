@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
 
 from holdfast_log.broker.replication.deadlines import Deadlines
 from holdfast_log.coordinator.clock import Clock
@@ -64,17 +65,13 @@ class Parked:
     def cancel(self) -> None:
         """Remove the request without answering it. No effect once it has ended."""
         if not self.is_over:
-            self._waiting.remove(self)
-            self._waiting.deadlines.ended()
-            if not self._waiting:
-                self._waiting.deadlines.cancel()
+            self._waiting.cancel_now(self)
 
     def expire(self) -> None:
         """End the wait now, as if the timeout had passed. No effect once the request has ended, or while its
         check, which may answer it, is running."""
         if not self.is_over and not self._is_asked:
-            self.run_out()
-            self._waiting.deadlines.ended()
+            self._waiting.expire_now(self)
 
     def ask(self, key: Hashable) -> None:
         """Check whether the request is complete, now that `key` has been woken.
@@ -107,24 +104,56 @@ class Parked:
     def refuse(self) -> None:
         """End the request at once: no further one can be parked."""
         expire = self._expire
-        self._check, self._expire, self.needed = _check_nothing, _expire_nothing, None
+        self.forget()
         expire()
 
+    def forget(self) -> None:
+        """Drop all references: the request has ended."""
+        self._check, self._expire, self.needed = _check_nothing, _expire_nothing, None
 
-class _Row:
+
+class AnyParked(Protocol):
+    """A waiting request: `Parked`, or a compiled one (`broker/replication/_usual_fetch.c`) with the same
+    attributes and methods."""
+
+    is_over: bool
+
+    @property
+    def keys(self) -> Sequence[Hashable]: ...
+
+    @property
+    def owner(self) -> int | None: ...
+
+    @property
+    def needed(self) -> Callable[[Hashable], int | None] | None: ...
+
+    def ask(self, key: Hashable, /) -> None: ...
+
+    def run_out(self) -> None: ...
+
+    def refuse(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+    def expire(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class WaitingRow:
     """The requests that are parked under one key: those that may be complete at any time, and those that need
     so many bytes of the key."""
 
     __slots__ = ("any_time", "heap", "needed", "order")
 
     def __init__(self) -> None:
-        self.any_time: dict[Parked, None] = {}
-        self.needed: dict[Parked, int] = {}
-        self.heap: list[tuple[int, int, Parked]] = []
+        self.any_time: dict[AnyParked, None] = {}
+        self.needed: dict[AnyParked, int] = {}
+        self.heap: list[tuple[int, int, AnyParked]] = []
         """(bytes, order, request): one entry for each request of `needed`, and old ones."""
         self.order = 0
 
-    def add(self, parked: Parked, key: Hashable) -> None:
+    def add(self, parked: AnyParked, key: Hashable) -> None:
         needed = None if parked.needed is None else parked.needed(key)
         if needed is None:
             self.any_time[parked] = None
@@ -133,7 +162,7 @@ class _Row:
         self.needed[parked] = needed
         heapq.heappush(self.heap, (needed, self.order, parked))
 
-    def discard(self, parked: Parked) -> None:
+    def discard(self, parked: AnyParked) -> None:
         if parked in self.any_time:
             del self.any_time[parked]
         elif (
@@ -143,7 +172,7 @@ class _Row:
             self.heap = [entry for entry in self.heap if self.needed.get(entry[2]) == entry[0]]
             heapq.heapify(self.heap)
 
-    def up_to(self, bytes_: int) -> list[Parked]:
+    def up_to(self, bytes_: int) -> list[AnyParked]:
         """The requests that so many bytes may complete."""
         found = list(self.any_time)
         while self.heap and self.heap[0][0] <= bytes_:
@@ -160,12 +189,14 @@ class Waiting:
     requests `OWNED_MAX` are parked; a further one ends the wait of the oldest.
     """
 
+    __slots__ = ("_by_owner", "_capacity", "_count", "deadlines", "parked")
+
     def __init__(self, clock: Clock, capacity: int = 1_000_000) -> None:
         self.deadlines = Deadlines(clock)
         self._capacity = capacity
-        self.parked: dict[Hashable, _Row] = {}
+        self.parked: dict[Hashable, WaitingRow] = {}
         """The waiting requests by key. Public so that callers can skip keys that no request waits for."""
-        self._by_owner: dict[int, dict[Parked, None]] = {}
+        self._by_owner: dict[int, dict[AnyParked, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -194,7 +225,7 @@ class Waiting:
         self.add(parked, timeout_ms)
         return parked
 
-    def add(self, parked: Parked, timeout_ms: int) -> None:
+    def add(self, parked: AnyParked, timeout_ms: int) -> None:
         """Park a request that has been made for this object, as `park` does."""
         if self._count >= self._capacity:
             parked.refuse()
@@ -204,7 +235,7 @@ class Waiting:
         for key in parked.keys:
             row = self.parked.get(key)
             if row is None:
-                row = self.parked[key] = _Row()
+                row = self.parked[key] = WaitingRow()
             if parked.needed is None:
                 row.any_time[parked] = None
             else:
@@ -236,7 +267,7 @@ class Waiting:
             if not parked.is_over and parked.needed is not None:
                 self._place_again(parked)
 
-    def _place_again(self, parked: Parked) -> None:
+    def _place_again(self, parked: AnyParked) -> None:
         """Ask again what a request needs of each of its keys: the check of one has counted its bytes."""
         for key in parked.keys:
             row = self.parked[key]
@@ -257,10 +288,21 @@ class Waiting:
         for parked in list(self._by_owner.get(owner, ())):
             parked.cancel()
 
-    def remove(self, parked: Parked) -> None:
+    def cancel_now(self, parked: AnyParked) -> None:
+        """Remove a request, which waits, without answering it."""
+        self.remove(parked)
+        self.deadlines.ended()
+        if not self:
+            self.deadlines.cancel()
+
+    def expire_now(self, parked: AnyParked) -> None:
+        """End the wait of a request as if its timeout had passed."""
+        parked.run_out()
+        self.deadlines.ended()
+
+    def remove(self, parked: AnyParked) -> None:
         """Forget a request, which has ended."""
         parked.is_over = True
-        parked._check, parked._expire, parked.needed = _check_nothing, _expire_nothing, None
         self._count -= 1
         for key in parked.keys:
             row = self.parked.get(key)
@@ -276,3 +318,4 @@ class Waiting:
                 owned.pop(parked, None)
                 if not owned:
                     del self._by_owner[owner]
+        parked.forget()

@@ -140,6 +140,25 @@ class RemoteCall(RequestContext):
         self.connection.refuse(f"{self._request.api.name} requests without a possible answer", reason)
 
 
+def call_of(waiting: Any, request: Request[Any]) -> RemoteCall:
+    """The call of a request that a shortcut has begun (`handler.Waits`), and that is not usual any more. Of
+    `request` only the class counts."""
+    connection = waiting.connection
+    call = RemoteCall(
+        waiting.dispatcher,
+        connection,
+        waiting.version,
+        connection.client_id,
+        waiting.correlation_id,
+        request,
+        waiting.reply,
+        waiting.encode,
+        waiting.times,
+    )
+    call._began_s, call._queued_s, call.parked_s = waiting.began_s, waiting.queued_s, waiting.parked_s
+    return call
+
+
 class ChargedCall(RemoteCall):
     """A request from a connection while quotas exist: charged to its client, which may be throttled.
 

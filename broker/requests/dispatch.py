@@ -21,7 +21,14 @@ from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.requests.audit import Denials
 from holdfast_log.broker.requests.authorization import Authorizer, ClientRights
 from holdfast_log.broker.requests.calls import PRODUCE_KEY, ChargedCall, LocalCall, RemoteCall
-from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext, RowPaths, Shortcut
+from holdfast_log.broker.requests.handler import (
+    Answer,
+    Begun,
+    Handler,
+    RequestContext,
+    RowPaths,
+    Shortcut,
+)
 from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, parts_of
 from holdfast_log.broker.requests.times import RequestTimes
 from holdfast_log.clients.boot_clock import boot_s
@@ -216,6 +223,9 @@ class Dispatcher:
                         arrived_s = connection.began_s or connection.last_request_s
                         times.add(connection.queued_s, arrived_s, 0.0, self.clock_s(), 0)
                     reply.send(begun)
+                    return
+                if begun is not None and not isinstance(begun, Begun):
+                    begun.wait(self, reply, encode, times)
                     return
                 if begun is not None:
                     known = begun.request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -217,10 +217,22 @@ class Begun(NamedTuple):
     finish: Callable[[RequestContext], Answer[Any]]
 
 
-Shortcut: TypeAlias = "Callable[[ServerConnection, memoryview, int, int, int], list[Part] | Begun | None]"
+class Waits(Protocol):
+    """A request that a `Shortcut` has begun to handle, and that is answered later."""
+
+    def wait(self, dispatcher: Any, reply: Any, encode: Any, times: Any, /) -> None:
+        """Wait from now on. `reply` is answered later, and `times` gets the times of the request then;
+        `dispatcher` and `encode` are as for `RemoteCall`, where the answer is not usual."""
+        ...
+
+
+Shortcut: TypeAlias = (
+    "Callable[[ServerConnection, memoryview, int, int, int], list[Part] | Begun | Waits | None]"
+)
 """Handles the usual requests of an API without decoding them into a message: called with the connection, the
 frame, the version, the position of the body and the correlation id. Returns the response as a whole frame, a
-request to finish, or None if the request is not usual; then nothing has been done. Raises nothing."""
+request to finish, one that waits, or None if the request is not usual; then nothing has been done. Raises
+nothing."""
 
 
 MayDo: TypeAlias = "Callable[[ServerConnection, AclOperation, AclResource, str], bool]"

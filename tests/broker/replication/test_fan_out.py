@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.replication.partition import Partition, PartitionRead, ReadWish
+from holdfast_log.broker.replication.partition import Partition, PartitionRead
 from holdfast_log.broker.replication.waiting import OWNED_MAX
-from holdfast_log.broker.requests.dispatch import RemoteCall
-from holdfast_log.protocol.api import Response
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
-from holdfast_log.protocol.frames import FileSlice
-from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
+from holdfast_log.protocol.frames import FileSlice, Part
+from holdfast_log.protocol.messages.fetch import FetchRequest
 from tests.broker.world import Client, World, fetch_request, only_fetched, only_produced, produce_request
 from tests.models.batches import batch
 
@@ -119,22 +117,15 @@ def test_each_reader_is_admitted_on_its_own(world: World) -> None:
     assert codes == [ErrorCode.OWNERSHIP_FENCED if number == 5 else 0 for number in range(READERS)]
 
 
-def test_a_throttle_is_told_to_its_own_client_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_throttle_is_told_to_its_own_client_only(world: World) -> None:
     """A call that is charged to a client puts its throttle time into the response."""
-    clients = waiting(world, tail(world))
-    answer = RemoteCall.answer
-
-    def throttled(call: RemoteCall, response: Response) -> None:
-        if isinstance(response, FetchResponse) and call.connection is clients[3].connection:
-            response.throttle_time_ms = 77
-        answer(call, response)
-
-    monkeypatch.setattr(RemoteCall, "answer", throttled)
-    # As a charged call, whose response has to name the throttle time.
-    monkeypatch.setattr(RemoteCall, "answer_encoded", lambda *_: False)
+    world.quota_limits.configs_changed("clients", "slow", {"consumer_byte_rate": "10"})
+    clients = [world.client("slow" if number == 3 else "test") for number in range(READERS)]
+    for client in clients:
+        client.ask(tail(world))
     produce(world, b"one")
     times = [answer.throttle_time_ms for client in clients for answer in client.answers()]
-    assert times == [77 if number == 3 else 0 for number in range(READERS)]
+    assert times[3] > 0 and times == [times[3] if number == 3 else 0 for number in range(READERS)]
 
 
 def test_fetches_that_need_more_bytes_are_not_read_by_each_append(world: World, reads: list[int]) -> None:
@@ -174,35 +165,27 @@ def test_records_that_become_visible_without_an_append_complete_a_fetch(world: W
 
 
 def test_a_small_shared_read_is_in_memory_and_a_large_one_is_not(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken: list[FileSlice] = []
-    read = Partition.read
+    shared: list[FileSlice] = []
+    end_sharing = Partition.end_sharing
 
-    def noted(partition: Partition, *args: int, **more: int) -> object:
-        found = read(partition, *args, **more)  # type: ignore[arg-type]
-        if found.records is not None:
-            taken.append(found.records)
-        return found
+    def noted(partition: Partition) -> None:
+        found = [each for each in (partition._shared_reads or {}).values() if isinstance(each, PartitionRead)]
+        shared.extend(each.records for each in found if each.records is not None)
+        end_sharing(partition)
 
-    shared = Partition.shared
-
-    def noted_again(partition: Partition, wish: ReadWish) -> object:
-        found = shared(partition, wish)
-        if found is not None and found.records is not None:
-            taken.append(found.records)
-        return found
-
-    monkeypatch.setattr(Partition, "read", noted)
-    monkeypatch.setattr(Partition, "shared", noted_again)
+    monkeypatch.setattr(Partition, "end_sharing", noted)
     for offset, size in ((0, 100), (1, 40_000)):
         clients = waiting(world, tail(world, offset), 3)
         produce(world, b"x" * size)
         contents = {bytes(only_fetched(answer).records) for client in clients for answer in client.answers()}
         assert len(contents) == 1
-        assert {id(piece) for piece in taken} == {id(taken[0])} and len(taken) == 3
-        assert (taken[0].data is not None) == (size == 100)
-        taken.clear()
+        assert reads == [offset], "one read for all"
+        (records,) = shared
+        assert (records.data is not None) == (size == 100)
+        shared.clear()
+        reads.clear()
 
 
 def test_a_fetch_of_several_partitions_is_read_when_one_has_its_share_and_answered_in_time(
@@ -228,22 +211,78 @@ def produce_to(world: World, index: int) -> None:
     assert only_produced(answer).error_code == 0
 
 
-def test_a_high_watermark_that_moves_while_readers_are_woken_is_told_to_the_rest(world: World) -> None:
+def test_a_log_start_that_moves_while_readers_are_woken_is_told_to_the_rest(world: World) -> None:
     """The answer to one reader may change what the others see."""
     clients = waiting(world, tail(world))
     partition = world.replicas.partition("t", 0)
-    shared = partition.shared
+    for client in clients:
+        send = client.wire.send
 
-    def changed(wish: ReadWish) -> PartitionRead | None:
-        if partition.log.log_start_offset == 0 and shared(wish) is not None:
+        def sent(parts: Sequence[Part], send: Callable[[Sequence[Part]], None] = send) -> None:
             partition.log.log_start_offset = 1
-        return shared(wish)
+            send(parts)
 
-    partition.shared = changed  # type: ignore[method-assign]
+        client.wire.send = sent  # type: ignore[method-assign]
     produce(world, b"one", b"two")
     answers = [only_fetched(answer) for client in clients for answer in client.answers()]
     codes = [answer.error_code for answer in answers]
     assert codes == [0] + [ErrorCode.OFFSET_OUT_OF_RANGE] * (READERS - 1)
+
+
+def test_a_partition_that_gets_another_leader_while_readers_are_woken_is_refused_to_the_rest(
+    world: World,
+) -> None:
+    clients = waiting(world, tail(world))
+    partition = world.replicas.partition("t", 0)
+    first = clients[0].wire.send
+
+    def sent(parts: Sequence[Part]) -> None:
+        partition.role = None
+        first(parts)
+
+    clients[0].wire.send = sent  # type: ignore[method-assign]
+    world.client().ask(produce_request("t", batch(b"one"), acks=1))
+    codes = [only_fetched(answer).error_code for client in clients for answer in client.answers()]
+    assert codes == [0] + [ErrorCode.NOT_LEADER_OR_FOLLOWER] * (READERS - 1)
+
+
+@pytest.mark.parametrize("version", [4, 5, 7, 9, 11, 12, 13, 15, 16])
+def test_a_fetch_of_any_version_waits_and_is_answered_in_time(world: World, version: int) -> None:
+    request = tail(world)
+    request.topics[0].topic = "t"
+    (empty, full) = waiting(world, request, 2, version)
+    world.clock.advance(0.6)
+    for client in (empty, full):
+        (answer,) = client.answers()
+        assert not only_fetched(answer).records and only_fetched(answer).high_watermark == 0
+    full.ask(request, version)
+    produce(world, b"one")
+    (answer,) = full.answers()
+    assert only_fetched(answer).records
+    assert not empty.answers()
+
+
+def test_a_fetch_whose_connection_closes_while_others_are_answered_is_not_answered(world: World) -> None:
+    clients = waiting(world, tail(world))
+    last = clients[-1]
+    send = clients[0].wire.send
+
+    def sent(parts: Sequence[Part]) -> None:
+        last.connection.connection_lost("the client went away")
+        send(parts)
+
+    clients[0].wire.send = sent  # type: ignore[method-assign]
+    produce(world, b"one")
+    assert [len(client.answers()) for client in clients] == [1] * (READERS - 1) + [0]
+    assert len(world.replicas.readers) == 0
+
+
+def test_more_fetches_than_may_wait_are_answered_at_once(world: World) -> None:
+    world.replicas.readers._capacity = 2
+    clients = [world.client() for _ in range(3)]
+    for client in clients:
+        client.ask(tail(world))
+    assert [len(client.answers()) for client in clients] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("replica_id", [-1, -2, -(2**31)])

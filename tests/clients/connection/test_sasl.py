@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_log.clients.config import admin_settings
+from holdfast_log.clients.config import ADMIN_ROWS, admin_settings
 from holdfast_log.clients.connection.conversation import Conversation
 from holdfast_log.clients.connection.sasl import sasl_authenticator
 from holdfast_log.clients.errors import ConfigError

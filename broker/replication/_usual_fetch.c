@@ -1,0 +1,1911 @@
+/* The usual fetch, compiled: decoded, read, and answered or kept until there are records for it. What the decoder, the
+ * handler, Fetches.begin_one, OneFetch and the encoder do for it in Python is done here in the same order; tests compare
+ * the two. Where this file was not compiled, Python is used.
+ *
+ * For everything unusual, and for everything that is wrong, `begin` does nothing and returns None, and a fetch that waits
+ * has Python look (usual_fetch.UsualFetches): so an owner's reads, leader epochs, damage, cold reads and errors are
+ * handled in one place only. Records are always found by Partition.read, once for all fetches that an append wakes.
+ *
+ * A peer wrote the frame. A cursor never moves beyond its end, and no size is trusted before it is compared with the
+ * bytes that remain.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+#include <structmember.h>
+
+#include "../../protocol/_slots.h"
+
+#define FIRST_VERSION 4
+#define LAST_VERSION 16
+#define LOG_START_FROM 5
+#define SESSIONS_FROM 7
+#define LEADER_EPOCH_FROM 9
+#define RACK_FROM 11
+#define FLEXIBLE_FROM 12
+#define IDS_FROM 13
+#define NO_REPLICA_ID_FROM 15
+#define UUID_BYTES 16
+#define STRING_BYTES_MAX 0x7FFF
+#define NO_EPOCH (-1)
+#define NO_TOKEN (-1)
+#define NO_SESSION 0
+#define FINAL_EPOCH (-1)
+#define CONSUMER (-1)
+#define NO_COUNT (-1)
+#define MAX_WAIT_MS (24 * 60 * 60 * 1000)
+/* So many requests that wait no more are not worth a search for them: see broker/replication/deadlines.py. */
+#define ENDED_MIN 64
+/* Timed are the first requests of a kind, and then one of so many: see broker/requests/times.py. */
+#define ALL_TIMED 100
+#define TIMED_ONE_IN 8
+/* Slices of up to so many bytes are read into memory: for one reader, and for all that share them. */
+#define SMALL_BYTES (8 << 10)
+#define SHARED_BYTES (32 << 10)
+
+/* The fields of a PartitionRead. */
+enum { HIGH_WATERMARK, LOG_START, END_OFFSET, RECORDS, UNCHECKED, DIVERGING, READ_FIELDS };
+
+#define NAMES(X)                                                                                                         \
+    X(_shared_reads) X(add) X(add_close_callback) X(began_s) X(close_reason) X(clock_s) X(deadlines) X(end) X(ended)     \
+    X(expire_now) X(failure) X(high_watermark) X(id) X(key) X(last_request_s) X(leader_epoch) X(log) X(log_end_offset)   \
+    X(log_start_offset) X(look) X(need) X(principal) X(queued_s) X(read) X(read_admission) X(remove) X(role) X(send) X(topic_id) X(traffic)   \
+    X(written_bytes) X(cancel_now)
+
+#define DECLARE(name) static PyObject *s_##name;
+NAMES(DECLARE)
+#undef DECLARE
+
+/* The classes and functions that are used. The module is initialised once in a process. */
+static PyTypeObject *kept_type, *leadership, *file_slice;
+static PyObject *uuid_of, *encode_records, *copy_small, *no_id, *small_bytes, *shared_bytes, *no_epoch;
+static Slot slice_length, slice_data, traffic_reads, traffic_bytes_out;
+static PyTypeObject *session_type, *member_type, *wanted_type, *waiting_type, *row_type, *deadlines_type;
+static PyObject *heap_push;
+static Slot waiting_deadlines, waiting_capacity, waiting_parked, waiting_by_owner, waiting_count;
+static Slot row_any_time, row_needed;
+static Slot deadlines_ended, deadlines_heap, deadlines_number, deadlines_ring_s, deadlines_seconds, deadlines_timer;
+
+/* The slots of a fetch session, of its partition, and of the position in that which its reader wants. */
+#define SESSION_SLOTS(X)                                                                                                 \
+    X(reader) X(epoch) X(by_ids) X(answered_ms) X(asked_after_ms) X(used_ms) X(partitions) X(stirred) X(waiting) X(needed)
+#define MEMBER_SLOTS(X) X(wanted) X(key) X(watchers) X(high_watermark) X(log_start_offset)
+#define WANTED_SLOTS(X)                                                                                                  \
+    X(current_leader_epoch) X(fetch_offset) X(last_fetched_epoch) X(log_start_offset) X(partition_max_bytes)             \
+    X(owner_token)
+#define DECLARE_SLOT(name) static Slot session_##name;
+SESSION_SLOTS(DECLARE_SLOT)
+#undef DECLARE_SLOT
+#define DECLARE_SLOT(name) static Slot member_##name;
+MEMBER_SLOTS(DECLARE_SLOT)
+#undef DECLARE_SLOT
+#define DECLARE_SLOT(name) static Slot wanted_##name;
+WANTED_SLOTS(DECLARE_SLOT)
+#undef DECLARE_SLOT
+
+/* A fetch that waits. It is what OneFetch and RemoteCall are together. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *usual, *waiting, *closed;
+    PyObject *partition, *topic, *topic_id, *keys, *wish, *answers_key;
+    PyObject *connection, *owner, *dispatcher, *reply, *encode, *times, *missed;
+    PyObject *sessions, *clock_s, *session, *member; /* the last two: NULL without a session */
+    long long offset, max_bytes, min_bytes, max_wait_ms, leader_epoch, counted;
+    int index, version, correlation_id, session_id;
+    double queued_s, began_s, parked_s;
+    char is_over, is_asked, is_ending;
+} Kept;
+
+/* Numbers and attributes -------------------------------------------------------------------------------------- */
+
+static int
+get_number(PyObject *object, PyObject *name, long long *number)
+{
+    PyObject *value = PyObject_GetAttr(object, name);
+    if (value == NULL) {
+        return -1;
+    }
+    *number = PyLong_AsLongLong(value);
+    Py_DECREF(value);
+    return *number == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+get_float(PyObject *object, PyObject *name, double *number)
+{
+    PyObject *value = PyObject_GetAttr(object, name);
+    if (value == NULL) {
+        return -1;
+    }
+    *number = PyFloat_AsDouble(value);
+    Py_DECREF(value);
+    return *number == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Whether an attribute is None: 1, 0, or -1 after an error. */
+static int
+is_none(PyObject *object, PyObject *name)
+{
+    PyObject *value = PyObject_GetAttr(object, name);
+    if (value == NULL) {
+        return -1;
+    }
+    Py_DECREF(value);
+    return value == Py_None;
+}
+
+static int
+add_to(const Slot *slot, PyObject *object, long long more)
+{
+    PyObject *value = get(slot, object);
+    if (value == NULL) {
+        return -1;
+    }
+    long long number = PyLong_AsLongLong(value);
+    Py_DECREF(value);
+    PyObject *sum = PyErr_Occurred() ? NULL : PyLong_FromLongLong(number + more);
+    if (sum == NULL) {
+        return -1;
+    }
+    int done = set(slot, object, sum);
+    Py_DECREF(sum);
+    return done;
+}
+
+/* The number in a slot. */
+static int
+number_in(const Slot *slot, PyObject *object, long long *number)
+{
+    PyObject *value = get(slot, object);
+    if (value == NULL) {
+        return -1;
+    }
+    *number = PyLong_AsLongLong(value);
+    Py_DECREF(value);
+    return *number == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+set_number(const Slot *slot, PyObject *object, long long number)
+{
+    PyObject *value = PyLong_FromLongLong(number);
+    int done = value == NULL ? -1 : set(slot, object, value);
+    Py_XDECREF(value);
+    return done;
+}
+
+/* Calls a method for its effect. */
+static int
+perform(PyObject *object, PyObject *method, PyObject *argument)
+{
+    PyObject *done = PyObject_CallMethodObjArgs(object, method, argument, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* The request ------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const uint8_t *at, *end;
+    int version;
+    int32_t max_wait_ms, min_bytes, max_bytes, index, leader_epoch, partition_max_bytes, session_id, session_epoch;
+    int64_t offset, log_start_offset;
+    int is_named; /* whether the request names a partition; if not, it means that of its session */
+    const uint8_t *name; /* of the topic: its id or its name */
+    Py_ssize_t name_size;
+} Wanted;
+
+/* The next `size` bytes; NULL if fewer remain. */
+static const uint8_t *
+take(Wanted *wanted, Py_ssize_t size)
+{
+    if (size < 0 || size > wanted->end - wanted->at) {
+        return NULL;
+    }
+    const uint8_t *taken = wanted->at;
+    wanted->at += size;
+    return taken;
+}
+
+static int
+read_number(Wanted *wanted, int size, int64_t *number)
+{
+    const uint8_t *at = take(wanted, size);
+    if (at == NULL) {
+        return -1;
+    }
+    uint64_t value = 0;
+    for (int index = 0; index < size; index++) {
+        value = value << 8 | at[index];
+    }
+    int unused = 64 - 8 * size;
+    *number = (int64_t)(value << unused) >> unused;
+    return 0;
+}
+
+static int
+read_int32(Wanted *wanted, int32_t *number)
+{
+    int64_t value;
+    if (read_number(wanted, 4, &value) < 0) {
+        return -1;
+    }
+    *number = (int32_t)value;
+    return 0;
+}
+
+/* A length of fewer than 127 in flexible versions, which is what usual requests have. */
+static int
+read_length(Wanted *wanted, int size, int64_t *length)
+{
+    if (wanted->version < FLEXIBLE_FROM) {
+        return read_number(wanted, size, length);
+    }
+    const uint8_t *at = take(wanted, 1);
+    if (at == NULL || *at > 0x7F) {
+        return -1;
+    }
+    *length = (int64_t)*at - 1;
+    return 0;
+}
+
+static int
+expect(Wanted *wanted, int size, int64_t expected)
+{
+    int64_t number;
+    return read_number(wanted, size, &number) < 0 || number != expected ? -1 : 0;
+}
+
+static int
+expect_length(Wanted *wanted, int64_t expected)
+{
+    int64_t length;
+    return read_length(wanted, 4, &length) < 0 || length != expected ? -1 : 0;
+}
+
+/* The end of a struct: no tagged fields. */
+static int
+end_struct(Wanted *wanted)
+{
+    return wanted->version < FLEXIBLE_FROM ? 0 : expect(wanted, 1, 0);
+}
+
+static int
+read_topic(Wanted *wanted)
+{
+    int64_t size = UUID_BYTES;
+    if (wanted->version < IDS_FROM && (read_length(wanted, 2, &size) < 0 || size > STRING_BYTES_MAX)) {
+        return -1;
+    }
+    wanted->name_size = (Py_ssize_t)size;
+    wanted->name = take(wanted, (Py_ssize_t)size);
+    return wanted->name == NULL ? -1 : 0;
+}
+
+static int
+read_partition(Wanted *wanted)
+{
+    wanted->leader_epoch = NO_EPOCH;
+    wanted->log_start_offset = NO_EPOCH;
+    if (read_int32(wanted, &wanted->index) < 0
+        || (wanted->version >= LEADER_EPOCH_FROM && read_int32(wanted, &wanted->leader_epoch) < 0)
+        || read_number(wanted, 8, &wanted->offset) < 0
+        || (wanted->version >= FLEXIBLE_FROM && expect(wanted, 4, NO_EPOCH) < 0) /* last_fetched_epoch */
+        || (wanted->version >= LOG_START_FROM && read_number(wanted, 8, &wanted->log_start_offset) < 0)
+        || read_int32(wanted, &wanted->partition_max_bytes) < 0) {
+        return -1;
+    }
+    return end_struct(wanted);
+}
+
+/* Reads the topics: one of one partition, or none in a session. */
+static int
+read_topics(Wanted *wanted)
+{
+    int64_t topics;
+    if (read_length(wanted, 4, &topics) < 0 || topics < (wanted->session_id == NO_SESSION) || topics > 1) {
+        return -1;
+    }
+    wanted->is_named = topics == 1;
+    return wanted->is_named
+                   && (read_topic(wanted) < 0 || expect_length(wanted, 1) < 0 || read_partition(wanted) < 0
+                       || end_struct(wanted) < 0)
+               ? -1
+               : 0;
+}
+
+/* Reads the id and the epoch of a session: of one that goes on, or of none. */
+static int
+read_session(Wanted *wanted)
+{
+    if (wanted->version < SESSIONS_FROM) {
+        return 0;
+    }
+    if (read_int32(wanted, &wanted->session_id) < 0 || read_int32(wanted, &wanted->session_epoch) < 0) {
+        return -1;
+    }
+    return wanted->session_id == NO_SESSION ? (wanted->session_epoch == FINAL_EPOCH ? 0 : -1)
+                                            : (wanted->session_epoch > 0 ? 0 : -1);
+}
+
+/* Reads a consumer's fetch of one partition, or in a session that goes on; -1 if it is another one, or malformed. */
+static int
+read_request(Wanted *wanted)
+{
+    int64_t isolation, size;
+    if ((wanted->version < NO_REPLICA_ID_FROM && expect(wanted, 4, -1) < 0) || read_int32(wanted, &wanted->max_wait_ms) < 0
+        || read_int32(wanted, &wanted->min_bytes) < 0 || read_int32(wanted, &wanted->max_bytes) < 0
+        || read_number(wanted, 1, &isolation) < 0 || read_session(wanted) < 0 || read_topics(wanted) < 0
+        || (wanted->version >= SESSIONS_FROM && expect_length(wanted, 0) < 0)) {
+        return -1;
+    }
+    if (wanted->version >= RACK_FROM) {
+        const uint8_t *rack = read_length(wanted, 2, &size) < 0 ? NULL : take(wanted, (Py_ssize_t)size);
+        if (rack == NULL) {
+            return -1;
+        }
+        for (int64_t index = 0; index < size; index++) {
+            if (rack[index] > 0x7F) {
+                return -1; /* Whether it is a text is for Python to find out. */
+            }
+        }
+    }
+    return end_struct(wanted);
+}
+
+/* The partition ----------------------------------------------------------------------------------------------- */
+
+/* The name and the id of the topic, by which it was asked for. Returns 1, 0 if this broker has no topic of that id, or
+ * -1 after an error. */
+static int
+find_topic(const Wanted *wanted, PyObject *name_of, PyObject **topic, PyObject **topic_id)
+{
+    const char *name = (const char *)wanted->name;
+    if (wanted->version < IDS_FROM) {
+        *topic_id = Py_NewRef(no_id);
+        *topic = PyUnicode_DecodeUTF8(name, wanted->name_size, NULL);
+        return *topic == NULL ? -1 : 1;
+    }
+    PyObject *raw = PyBytes_FromStringAndSize(name, UUID_BYTES);
+    *topic_id = raw == NULL ? NULL : PyObject_CallFunctionObjArgs(uuid_of, raw, NULL);
+    Py_XDECREF(raw);
+    *topic = *topic_id == NULL ? NULL : PyObject_CallFunctionObjArgs(name_of, *topic_id, NULL);
+    return *topic == NULL ? -1 : *topic != Py_None;
+}
+
+/* The partition, a new reference in `partition`: 1, 0 if it is to be found in Python, -1 after an error. */
+static int
+find_partition(const Wanted *wanted, PyObject *topics, PyObject *topic, PyObject *topic_id, PyObject **partition)
+{
+    PyObject *partitions = PyDict_GetItemWithError(topics, topic);
+    if (partitions == NULL || !PyDict_Check(partitions)) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *index = PyLong_FromLong(wanted->index);
+    if (index == NULL) {
+        return -1;
+    }
+    *partition = Py_XNewRef(PyDict_GetItemWithError(partitions, index));
+    Py_DECREF(index);
+    if (*partition == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    if (wanted->version < IDS_FROM) {
+        return 1;
+    }
+    /* A topic that was deleted and created again has another id. */
+    PyObject *own_id = PyObject_GetAttr(*partition, s_topic_id);
+    int is_same = own_id == NULL ? -1 : PyObject_RichCompareBool(own_id, topic_id, Py_EQ);
+    Py_XDECREF(own_id);
+    return is_same;
+}
+
+/* Whether a consumer may read the partition here, whoever it is: 1, 0 if Python has to find out, -1 after an error. The
+ * log is a new reference in `log`. */
+static int
+is_readable(PyObject *partition, long long leader_epoch, PyObject **log)
+{
+    PyObject *role = PyObject_GetAttr(partition, s_role);
+    if (role == NULL) {
+        return -1;
+    }
+    int found = Py_TYPE(role) == leadership;
+    Py_DECREF(role);
+    if (found && leader_epoch != NO_EPOCH) {
+        long long own_epoch;
+        found = get_number(partition, s_leader_epoch, &own_epoch) < 0 ? -1 : own_epoch == leader_epoch;
+    }
+    if (found != 1 || (found = is_none(partition, s_read_admission)) != 1) {
+        return found;
+    }
+    *log = PyObject_GetAttr(partition, s_log);
+    return *log == NULL ? -1 : is_none(*log, s_failure);
+}
+
+/* What a read has found; without records `read` and `records` are NULL. */
+typedef struct {
+    PyObject *read, *records;
+    long long high_watermark, log_start_offset, end_offset, size;
+    int is_shared; /* whether another fetch has read it */
+} Found;
+
+/* Takes the fields of a PartitionRead, whose reference is given away: 1, 0 if it is unusual, -1 after an error. */
+static int
+take_read(PyObject *read, Found *found)
+{
+    if (read == NULL) {
+        return -1;
+    }
+    found->read = read;
+    if (!PyTuple_Check(read) || PyTuple_Size(read) != READ_FIELDS || PyTuple_GetItem(read, UNCHECKED) != Py_None
+        || PyTuple_GetItem(read, DIVERGING) != Py_None) {
+        return 0;
+    }
+    found->high_watermark = PyLong_AsLongLong(PyTuple_GetItem(read, HIGH_WATERMARK));
+    found->log_start_offset = PyLong_AsLongLong(PyTuple_GetItem(read, LOG_START));
+    found->end_offset = PyLong_AsLongLong(PyTuple_GetItem(read, END_OFFSET));
+    PyObject *records = PyTuple_GetItem(read, RECORDS);
+    if (records == Py_None) {
+        return PyErr_Occurred() ? -1 : 1;
+    }
+    if (Py_TYPE(records) != file_slice) {
+        return 0;
+    }
+    found->records = records;
+    PyObject *length = get(&slice_length, records);
+    found->size = length == NULL ? -1 : PyLong_AsLongLong(length);
+    Py_XDECREF(length);
+    return PyErr_Occurred() ? -1 : 1;
+}
+
+/* As Partition.shared: what another fetch has read, a new reference; NULL with an exception or without. */
+static PyObject *
+shared_read(PyObject *partition, PyObject *wish, long long high_watermark, long long log_start_offset)
+{
+    PyObject *shared = PyObject_GetAttr(partition, s__shared_reads);
+    if (shared == NULL || !PyDict_Check(shared)) {
+        Py_XDECREF(shared);
+        return NULL;
+    }
+    PyObject *read = Py_XNewRef(PyDict_GetItemWithError(shared, wish));
+    Py_DECREF(shared);
+    if (read != NULL
+        && (!PyTuple_Check(read) || PyLong_AsLongLong(PyTuple_GetItem(read, HIGH_WATERMARK)) != high_watermark
+            || PyLong_AsLongLong(PyTuple_GetItem(read, LOG_START)) != log_start_offset)) {
+        Py_CLEAR(read);
+    }
+    return read;
+}
+
+/* Reads the partition below its high watermark: 1, 0 if Python has to do it, -1 after an error. */
+static int
+read_partition_below(PyObject *partition, long long leader_epoch, PyObject *wish, long long offset, Found *found)
+{
+    PyObject *log = NULL;
+    memset(found, 0, sizeof *found);
+    int is_usual = is_readable(partition, leader_epoch, &log);
+    if (is_usual == 1
+        && (get_number(partition, s_high_watermark, &found->high_watermark) < 0
+            || get_number(log, s_log_start_offset, &found->log_start_offset) < 0)) {
+        is_usual = -1;
+    }
+    Py_XDECREF(log);
+    if (is_usual != 1) {
+        return is_usual;
+    }
+    found->end_offset = found->high_watermark;
+    if (offset == found->high_watermark && found->log_start_offset <= offset) {
+        return 1; /* Nothing is there yet. */
+    }
+    PyObject *read = shared_read(partition, wish, found->high_watermark, found->log_start_offset);
+    if (read == NULL && PyErr_Occurred()) {
+        return -1;
+    }
+    found->is_shared = read != NULL;
+    if (read == NULL) {
+        read = PyObject_CallMethodObjArgs(
+            partition, s_read, PyTuple_GetItem(wish, 0), PyTuple_GetItem(wish, 1), NULL);
+    }
+    return take_read(read, found);
+}
+
+/* Whatever Python would do about an error, it does when it does the whole again. */
+static int
+leave_to_python(int outcome)
+{
+    if (outcome < 0 && PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+        PyErr_Clear();
+        return 0;
+    }
+    return outcome;
+}
+
+/* The answer -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *partition, *topic, *topic_id, *answers_key;
+    int index, version, correlation_id, session_id;
+} Asked;
+
+/* Reads a few records into memory. */
+static int
+copy_records(const Found *found)
+{
+    Py_ssize_t bytes_max = found->is_shared ? SHARED_BYTES : SMALL_BYTES;
+    if (found->records == NULL || found->size > bytes_max) {
+        return 0;
+    }
+    PyObject *data = get(&slice_data, found->records);
+    Py_XDECREF(data);
+    if (data != Py_None) {
+        return data == NULL ? -1 : 0;
+    }
+    PyObject *limit = found->is_shared ? shared_bytes : small_bytes;
+    PyObject *done = PyObject_CallFunctionObjArgs(copy_small, found->records, limit, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static void
+put_number(uint8_t *at, uint32_t number)
+{
+    for (int index = 3; index >= 0; index--, number >>= 8) {
+        at[index] = (uint8_t)number;
+    }
+}
+
+/* Puts the ids of the request and of the session into the first part of an answer, to which nobody else refers. */
+static void
+put_ids(PyObject *first, const Asked *asked)
+{
+    uint8_t *head = (uint8_t *)PyBytes_AsString(first);
+    put_number(head + 4, (uint32_t)asked->correlation_id);
+    if (asked->version >= SESSIONS_FROM) {
+        /* Behind the header are the throttle time and the error. */
+        put_number(head + 8 + (asked->version >= FLEXIBLE_FROM) + 6, (uint32_t)asked->session_id);
+    }
+}
+
+static PyObject *
+encode(const Asked *asked, const Found *found)
+{
+    PyObject *version = PyLong_FromLong(asked->version), *correlation_id = PyLong_FromLong(asked->correlation_id);
+    PyObject *index = PyLong_FromLong(asked->index), *high_watermark = PyLong_FromLongLong(found->high_watermark);
+    PyObject *log_start_offset = PyLong_FromLongLong(found->log_start_offset), *parts = NULL;
+    if (version != NULL && correlation_id != NULL && index != NULL && high_watermark != NULL
+        && log_start_offset != NULL) {
+        parts = PyObject_CallFunctionObjArgs(
+            encode_records, version, correlation_id, asked->topic, asked->topic_id, index, high_watermark,
+            log_start_offset, found->records == NULL ? Py_None : found->records, NULL);
+    }
+    Py_XDECREF(version);
+    Py_XDECREF(correlation_id);
+    Py_XDECREF(index);
+    Py_XDECREF(high_watermark);
+    Py_XDECREF(log_start_offset);
+    if (parts != NULL && PyList_Check(parts)) {
+        put_ids(PyList_GetItem(parts, 0), asked);
+    }
+    return parts;
+}
+
+/* The parts of an answer that differs from another one in its ids only. */
+static PyObject *
+answer_again(PyObject *parts, const Asked *asked)
+{
+    Py_ssize_t count = PyList_Size(parts);
+    PyObject *first = PyList_GetItem(parts, 0), *again = PyList_New(count);
+    if (again == NULL) {
+        return NULL;
+    }
+    PyObject *head = PyBytes_FromStringAndSize(PyBytes_AsString(first), PyBytes_Size(first));
+    if (head == NULL) {
+        Py_DECREF(again);
+        return NULL;
+    }
+    put_ids(head, asked);
+    PyList_SetItem(again, 0, head);
+    for (Py_ssize_t index = 1; index < count; index++) {
+        PyList_SetItem(again, index, Py_NewRef(PyList_GetItem(parts, index)));
+    }
+    return again;
+}
+
+/* The parts of the answer to a fetch that shares what it has read: encoded once. */
+static PyObject *
+encode_shared(const Asked *asked, const Found *found)
+{
+    PyObject *shared = PyObject_GetAttr(asked->partition, s__shared_reads);
+    if (shared == NULL) {
+        return NULL;
+    }
+    PyObject *parts = NULL, *known = PyDict_Check(shared) ? PyDict_GetItemWithError(shared, asked->answers_key) : NULL;
+    if (known != NULL && PyTuple_GetItem(known, 0) == found->read) {
+        parts = answer_again(PyTuple_GetItem(known, 1), asked);
+    }
+    else if (!PyErr_Occurred()) {
+        parts = encode(asked, found);
+        PyObject *entry = parts == NULL || !PyList_Check(parts) ? NULL : PyTuple_Pack(2, found->read, parts);
+        if (entry != NULL && PyDict_Check(shared) && PyDict_SetItem(shared, asked->answers_key, entry) < 0) {
+            Py_CLEAR(parts);
+        }
+        Py_XDECREF(entry);
+    }
+    Py_DECREF(shared);
+    return parts;
+}
+
+/* Counts a partition in the answer to a consumer (broker.replication.traffic). */
+static int
+count_read(PyObject *partition, long long size)
+{
+    PyObject *traffic = PyObject_GetAttr(partition, s_traffic);
+    if (traffic == NULL) {
+        return -1;
+    }
+    int done = add_to(&traffic_reads, traffic, 1) < 0 || (size > 0 && add_to(&traffic_bytes_out, traffic, size) < 0);
+    Py_DECREF(traffic);
+    return done ? -1 : 0;
+}
+
+/* The parts of the answer, which is counted: a list, None if Python has to answer, or NULL after an error. */
+static PyObject *
+answer_of(const Asked *asked, const Found *found)
+{
+    if (copy_records(found) < 0) {
+        return NULL;
+    }
+    PyObject *parts = found->is_shared ? encode_shared(asked, found) : encode(asked, found);
+    if (parts != NULL && parts != Py_None && count_read(asked->partition, found->size) < 0) {
+        Py_CLEAR(parts);
+    }
+    return parts;
+}
+
+/* Sessions ---------------------------------------------------------------------------------------------------- */
+
+/* What a session fetch is about: borrowed references. */
+typedef struct {
+    PyObject *sessions, *clock_s, *session, *member;
+} Session;
+
+static int
+now_ms(PyObject *clock_s, long long *now)
+{
+    PyObject *seconds = PyObject_CallNoArgs(clock_s);
+    double value = seconds == NULL ? -1.0 : PyFloat_AsDouble(seconds);
+    Py_XDECREF(seconds);
+    *now = (long long)(value * 1000);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Whether a dict in a slot has a key; -1 after an error. */
+static int
+has(const Slot *slot, PyObject *object, PyObject *key)
+{
+    PyObject *dict = get(slot, object);
+    int found = dict == NULL ? -1 : PyDict_Contains(dict, key);
+    Py_XDECREF(dict);
+    return found;
+}
+
+/* Takes a key from a dict in a slot, if it is there, and puts it at the end if `is_kept`. */
+static int
+move(const Slot *slot, PyObject *object, PyObject *key, int is_kept)
+{
+    PyObject *dict = get(slot, object);
+    int found = dict == NULL ? -1 : PyDict_Contains(dict, key);
+    if (found > 0 && PyDict_DelItem(dict, key) < 0) {
+        found = -1;
+    }
+    if (found >= 0 && is_kept && PyDict_SetItem(dict, key, Py_None) < 0) {
+        found = -1;
+    }
+    Py_XDECREF(dict);
+    return found < 0 ? -1 : 0;
+}
+
+/* Whether the reader of a session is the consumer on this connection: 1, 0, or -1 after an error. */
+static int
+is_reader(PyObject *session, PyObject *connection)
+{
+    PyObject *reader = get(&session_reader, session), *principal = PyObject_GetAttr(connection, s_principal);
+    PyObject *id = PyObject_GetAttr(connection, s_id);
+    int found = reader == NULL || principal == NULL || id == NULL ? -1 : 0;
+    if (found == 0 && PyTuple_Check(reader) && PyTuple_Size(reader) == 4
+        && PyLong_AsLong(PyTuple_GetItem(reader, 1)) == CONSUMER && PyLong_AsLong(PyTuple_GetItem(reader, 2)) == CONSUMER
+        && (found = PyObject_RichCompareBool(PyTuple_GetItem(reader, 0), principal, Py_EQ)) == 1) {
+        found = PyObject_RichCompareBool(PyTuple_GetItem(reader, 3), id, Py_EQ);
+    }
+    Py_XDECREF(reader);
+    Py_XDECREF(principal);
+    Py_XDECREF(id);
+    return PyErr_Occurred() ? -1 : found;
+}
+
+/* Whether the request continues the session, which has no fetch that waits: 1, 0, or -1 after an error. */
+static int
+continues(const Wanted *wanted, PyObject *session)
+{
+    long long epoch;
+    PyObject *waiting = get(&session_waiting, session), *by_ids = get(&session_by_ids, session);
+    int found = waiting == NULL || by_ids == NULL || number_in(&session_epoch, session, &epoch) < 0 ? -1 : 0;
+    if (found == 0) {
+        PyObject *expected = wanted->version >= IDS_FROM ? Py_True : Py_False;
+        found = waiting == Py_None && by_ids == expected && epoch == wanted->session_epoch;
+    }
+    Py_XDECREF(waiting);
+    Py_XDECREF(by_ids);
+    return found;
+}
+
+/* The only partition of a session, and how its reader names it: new references. 1, 0, or -1 after an error. */
+static int
+only_member(PyObject *session, PyObject **named, PyObject **member)
+{
+    PyObject *partitions = get(&session_partitions, session);
+    Py_ssize_t position = 0;
+    int found = partitions == NULL ? -1 : PyDict_Check(partitions) && PyDict_Size(partitions) == 1
+                                              && PyDict_Next(partitions, &position, named, member);
+    if (found == 1) {
+        Py_INCREF(*named);
+        Py_INCREF(*member);
+    }
+    Py_XDECREF(partitions);
+    return found;
+}
+
+/* Finds the session that a request continues, and its only partition, new references; what the request does not say,
+ * `wanted` gets from the session. Returns 1, 0 if Python has to do it, -1 after an error. Changes nothing. */
+static int
+find_session(Wanted *wanted, PyObject *connection, Session *session)
+{
+    PyObject *id = PyLong_FromLong(wanted->session_id);
+    PyObject *found = id == NULL ? NULL : PyDict_GetItemWithError(session->sessions, id);
+    Py_XDECREF(id);
+    if (found == NULL || Py_TYPE(found) != session_type) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    session->session = Py_NewRef(found);
+    int is_usual = is_reader(found, connection);
+    return is_usual != 1 ? is_usual : continues(wanted, found);
+}
+
+/* What a request without a partition wants of the one that its session has. */
+static int
+take_position(Wanted *wanted, PyObject *position)
+{
+    long long offset, leader_epoch, partition_max_bytes;
+    if (number_in(&wanted_fetch_offset, position, &offset) < 0
+        || number_in(&wanted_current_leader_epoch, position, &leader_epoch) < 0
+        || number_in(&wanted_partition_max_bytes, position, &partition_max_bytes) < 0) {
+        return -1;
+    }
+    wanted->offset = offset;
+    wanted->leader_epoch = (int32_t)leader_epoch;
+    wanted->partition_max_bytes = (int32_t)partition_max_bytes;
+    return 0;
+}
+
+/* Whether the partition of a session is read as usual: without a fence, and found before. */
+static int
+is_usual_member(Wanted *wanted, PyObject *member, PyObject *topic)
+{
+    long long token, last_epoch;
+    PyObject *position = get(&member_wanted, member), *key = get(&member_key, member);
+    PyObject *watchers = get(&member_watchers, member);
+    int found = position == NULL || key == NULL || watchers == NULL ? -1 : 0;
+    if (found == 0 && Py_TYPE(position) == wanted_type && PyTuple_Check(key) && watchers != Py_None) {
+        found = number_in(&wanted_owner_token, position, &token) < 0
+                        || number_in(&wanted_last_fetched_epoch, position, &last_epoch) < 0
+                    ? -1
+                    : token == NO_TOKEN && (wanted->is_named || last_epoch == NO_EPOCH);
+        if (found == 1) {
+            found = PyObject_RichCompareBool(PyTuple_GetItem(key, 0), topic, Py_EQ);
+        }
+        if (found == 1 && !wanted->is_named && take_position(wanted, position) < 0) {
+            found = -1;
+        }
+    }
+    Py_XDECREF(position);
+    Py_XDECREF(key);
+    Py_XDECREF(watchers);
+    return found;
+}
+
+/* Finds the partition of the session, and its topic: as find_topic. */
+static int
+find_member(Wanted *wanted, PyObject *name_of, Session *session, PyObject **topic, PyObject **topic_id)
+{
+    PyObject *named = NULL, *asked_topic;
+    int found = only_member(session->session, &named, &session->member);
+    if (found != 1) {
+        return found;
+    }
+    int is_pair = PyTuple_Check(named) && PyTuple_Size(named) == 2 && Py_TYPE(session->member) == member_type;
+    long index = is_pair ? PyLong_AsLong(PyTuple_GetItem(named, 1)) : -1;
+    found = is_pair && !PyErr_Occurred();
+    if (found && wanted->is_named) {
+        found = index == wanted->index ? find_topic(wanted, name_of, topic, topic_id) : 0;
+        if (found == 1) {
+            asked_topic = wanted->version >= IDS_FROM ? *topic_id : *topic;
+            found = PyObject_RichCompareBool(PyTuple_GetItem(named, 0), asked_topic, Py_EQ);
+        }
+    }
+    else if (found) {
+        wanted->index = (int32_t)index;
+        asked_topic = PyTuple_GetItem(named, 0);
+        if (wanted->version < IDS_FROM) {
+            *topic = Py_NewRef(asked_topic);
+            *topic_id = Py_NewRef(no_id);
+        }
+        else {
+            *topic_id = Py_NewRef(asked_topic);
+            *topic = PyObject_CallFunctionObjArgs(name_of, asked_topic, NULL);
+            found = *topic == NULL ? -1 : *topic != Py_None;
+        }
+    }
+    Py_DECREF(named);
+    return found == 1 ? is_usual_member(wanted, session->member, *topic) : PyErr_Occurred() ? -1 : found;
+}
+
+/* Notes the request in its session: as FetchSessions.use and FetchSessions.name do. */
+static int
+use_session(const Wanted *wanted, const Session *session)
+{
+    PyObject *object = session->session, *position = get(&member_wanted, session->member);
+    PyObject *answered_ms = get(&session_answered_ms, object), *id = PyLong_FromLong(wanted->session_id);
+    long long now, next_epoch = wanted->session_epoch == INT32_MAX ? 1 : (long long)wanted->session_epoch + 1;
+    int failed = position == NULL || answered_ms == NULL || id == NULL || now_ms(session->clock_s, &now) < 0
+              || set(&session_asked_after_ms, object, answered_ms) < 0 || set_number(&session_epoch, object, next_epoch) < 0
+              || set_number(&session_used_ms, object, now) < 0
+              /* The least recently used ones are first. */
+              || PyDict_DelItem(session->sessions, id) < 0 || PyDict_SetItem(session->sessions, id, object) < 0;
+    if (!failed && wanted->is_named) {
+        failed = set_number(&wanted_fetch_offset, position, wanted->offset) < 0
+              || set_number(&wanted_current_leader_epoch, position, wanted->leader_epoch) < 0
+              || set_number(&wanted_partition_max_bytes, position, wanted->partition_max_bytes) < 0
+              || set_number(&wanted_last_fetched_epoch, position, NO_EPOCH) < 0
+              || set_number(&wanted_log_start_offset, position, wanted->log_start_offset) < 0;
+        PyObject *stirred = failed ? NULL : get(&session_stirred, object);
+        failed = stirred == NULL || PyDict_SetItem(stirred, session->member, Py_None) < 0;
+        Py_XDECREF(stirred);
+    }
+    Py_XDECREF(position);
+    Py_XDECREF(answered_ms);
+    Py_XDECREF(id);
+    return failed ? -1 : 0;
+}
+
+/* Whether the session has not been closed. */
+static int
+is_open_session(PyObject *sessions, PyObject *session, int session_id)
+{
+    PyObject *id = PyLong_FromLong(session_id);
+    PyObject *found = id == NULL ? NULL : PyDict_GetItemWithError(sessions, id);
+    Py_XDECREF(id);
+    return PyErr_Occurred() ? -1 : found == session;
+}
+
+/* The answer of a session without a partition. */
+static PyObject *
+no_news(const Asked *asked)
+{
+    uint8_t frame[24] = {0};
+    int is_flexible = asked->version >= FLEXIBLE_FROM;
+    /* The size, the correlation id, the throttle time, the error, the session's id, and no topics. */
+    Py_ssize_t size = is_flexible ? 4 + 4 + 1 + 4 + 2 + 4 + 1 + 1 : 4 + 4 + 4 + 2 + 4 + 4;
+    put_number(frame, (uint32_t)size - 4);
+    if (is_flexible) {
+        frame[size - 2] = 1;
+    }
+    PyObject *head = PyBytes_FromStringAndSize((const char *)frame, size), *parts = head == NULL ? NULL : PyList_New(1);
+    if (parts == NULL) {
+        Py_XDECREF(head);
+        return NULL;
+    }
+    put_ids(head, asked);
+    PyList_SetItem(parts, 0, head);
+    return parts;
+}
+
+/* Whether the answer has the partition, which was read: as SessionFetch._is_news. */
+static int
+is_news(const Session *session, const Found *found)
+{
+    long long high_watermark, log_start_offset;
+    if (number_in(&member_high_watermark, session->member, &high_watermark) < 0
+        || number_in(&member_log_start_offset, session->member, &log_start_offset) < 0) {
+        return -1;
+    }
+    return found->records != NULL || high_watermark != found->high_watermark
+        || log_start_offset != found->log_start_offset;
+}
+
+/* Notes what was sent: as SessionFetch._is_news. */
+static int
+note_sent(const Session *session, const Found *found, long long offset)
+{
+    if (set_number(&member_high_watermark, session->member, found->high_watermark) < 0
+        || set_number(&member_log_start_offset, session->member, found->log_start_offset) < 0) {
+        return -1;
+    }
+    if (found->records == NULL && found->end_offset > offset) {
+        return 0;
+    }
+    return move(&session_stirred, session->session, session->member, found->records != NULL);
+}
+
+/* The session's fetch waits no more. */
+static int
+note_end(const Session *session)
+{
+    long long now;
+    PyObject *needed = get(&session_needed, session->session), *nothing = NULL;
+    int failed = needed == NULL || now_ms(session->clock_s, &now) < 0
+              || set(&session_waiting, session->session, Py_None) < 0
+              || set_number(&session_answered_ms, session->session, now) < 0;
+    if (!failed && PyDict_Size(needed) != 0) {
+        nothing = PyDict_New();
+        failed = nothing == NULL || perform(session->session, s_need, nothing) < 0;
+    }
+    Py_XDECREF(needed);
+    Py_XDECREF(nothing);
+    return failed ? -1 : 0;
+}
+
+/* The parts of the answer of a session, noted in it. `found` is NULL if the partition was not read. */
+static PyObject *
+session_answer(const Asked *asked, const Session *session, const Found *found, long long offset)
+{
+    int has_news = found == NULL ? 0 : is_news(session, found);
+    PyObject *parts = has_news < 0 ? NULL : has_news ? answer_of(asked, found) : no_news(asked);
+    if (parts != NULL && parts != Py_None
+        && ((found != NULL && note_sent(session, found, offset) < 0) || note_end(session) < 0)) {
+        Py_CLEAR(parts);
+    }
+    return parts;
+}
+
+/* Notes how many bytes must have been appended before the session's fetch is worth a look. */
+static int
+note_needed(PyObject *session, PyObject *member, long long counted)
+{
+    PyObject *needed = PyDict_New(), *number = counted == NO_COUNT ? NULL : PyLong_FromLongLong(counted);
+    int failed = needed == NULL || PyErr_Occurred() || (number != NULL && PyDict_SetItem(needed, member, number) < 0)
+              || perform(session, s_need, needed) < 0;
+    Py_XDECREF(needed);
+    Py_XDECREF(number);
+    return failed ? -1 : 0;
+}
+
+/* A fetch that waits ------------------------------------------------------------------------------------------ */
+
+static int
+kept_traverse(Kept *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->usual);
+    Py_VISIT(self->waiting);
+    Py_VISIT(self->closed);
+    Py_VISIT(self->partition);
+    Py_VISIT(self->topic);
+    Py_VISIT(self->topic_id);
+    Py_VISIT(self->keys);
+    Py_VISIT(self->wish);
+    Py_VISIT(self->answers_key);
+    Py_VISIT(self->connection);
+    Py_VISIT(self->owner);
+    Py_VISIT(self->dispatcher);
+    Py_VISIT(self->reply);
+    Py_VISIT(self->encode);
+    Py_VISIT(self->times);
+    Py_VISIT(self->missed);
+    Py_VISIT(self->sessions);
+    Py_VISIT(self->clock_s);
+    Py_VISIT(self->session);
+    Py_VISIT(self->member);
+    return 0;
+}
+
+static int
+kept_clear(Kept *self)
+{
+    Py_CLEAR(self->usual);
+    Py_CLEAR(self->waiting);
+    Py_CLEAR(self->closed);
+    Py_CLEAR(self->partition);
+    Py_CLEAR(self->topic);
+    Py_CLEAR(self->topic_id);
+    Py_CLEAR(self->keys);
+    Py_CLEAR(self->wish);
+    Py_CLEAR(self->answers_key);
+    Py_CLEAR(self->connection);
+    Py_CLEAR(self->owner);
+    Py_CLEAR(self->dispatcher);
+    Py_CLEAR(self->reply);
+    Py_CLEAR(self->encode);
+    Py_CLEAR(self->times);
+    Py_CLEAR(self->missed);
+    Py_CLEAR(self->sessions);
+    Py_CLEAR(self->clock_s);
+    Py_CLEAR(self->session);
+    Py_CLEAR(self->member);
+    return 0;
+}
+
+static void
+kept_dealloc(Kept *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    kept_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+/* How many bytes the broker must have appended before the fetch is worth a look; it is looked at at any change if that
+ * is unknown. */
+static int
+note_count(Kept *self, const Found *found)
+{
+    self->counted = NO_COUNT;
+    if (self->min_bytes <= 1) {
+        return 0;
+    }
+    PyObject *log = PyObject_GetAttr(self->partition, s_log);
+    long long log_end_offset, written_bytes;
+    if (log == NULL || get_number(log, s_log_end_offset, &log_end_offset) < 0
+        || get_number(log, s_written_bytes, &written_bytes) < 0) {
+        Py_XDECREF(log);
+        return -1;
+    }
+    Py_DECREF(log);
+    if (log_end_offset == found->end_offset) {
+        self->counted = written_bytes + self->min_bytes - found->size;
+    }
+    return 0;
+}
+
+/* Counts the request, and perhaps remembers how long it took: as RemoteCall does. */
+static int
+count_answer(Kept *self)
+{
+    static PyTypeObject *counted_type;
+    static Slot count;
+    if (counted_type != Py_TYPE(self->times)) {
+        if (counted_type != NULL) {
+            PyErr_SetString(PyExc_TypeError, "requests are timed by objects of one class");
+            return -1;
+        }
+        if (find_slot(Py_TYPE(self->times), "count", &count) < 0) {
+            return -1;
+        }
+        counted_type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(self->times));
+    }
+    if (add_to(&count, self->times, 1) < 0) {
+        return -1;
+    }
+    PyObject *value = get(&count, self->times);
+    long long number = value == NULL ? -1 : PyLong_AsLongLong(value);
+    Py_XDECREF(value);
+    if (number > ALL_TIMED && number % TIMED_ONE_IN) {
+        return 0;
+    }
+    PyObject *clock_s = number < 0 ? NULL : PyObject_GetAttr(self->dispatcher, s_clock_s);
+    PyObject *ended_s = clock_s == NULL ? NULL : PyObject_CallNoArgs(clock_s), *arguments = NULL;
+    Py_XDECREF(clock_s);
+    PyObject *method = ended_s == NULL ? NULL : PyObject_GetAttr(self->times, s_add);
+    if (method != NULL) {
+        arguments = Py_BuildValue("(dddOi)", self->queued_s, self->began_s, self->parked_s, ended_s, 0);
+    }
+    PyObject *done = arguments == NULL ? NULL : PyObject_CallObject(method, arguments);
+    Py_XDECREF(ended_s);
+    Py_XDECREF(method);
+    Py_XDECREF(arguments);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* Answers: 1, 0 if Python has to do it, -1 after an error. */
+static int
+answer(Kept *self, const Found *found)
+{
+    int is_open = is_none(self->connection, s_close_reason);
+    if (is_open != 1) {
+        return is_open < 0 ? -1 : 1;
+    }
+    Asked asked = {
+        self->partition, self->topic, self->topic_id, self->answers_key, self->index, self->version,
+        self->correlation_id, self->session_id,
+    };
+    PyObject *reply = Py_NewRef(self->reply); /* The answer may end this fetch, which then refers to nothing. */
+    PyObject *parts;
+    if (self->session == NULL) {
+        parts = answer_of(&asked, found);
+    }
+    else {
+        Session session = {self->sessions, self->clock_s, self->session, self->member};
+        parts = session_answer(&asked, &session, found, self->offset);
+    }
+    int status = parts == NULL ? -1 : parts != Py_None;
+    if (status == 1 && (count_answer(self) < 0 || perform(reply, s_send, parts) < 0)) {
+        status = -1;
+    }
+    Py_DECREF(reply);
+    Py_XDECREF(parts);
+    return status;
+}
+
+/* Has Python do what is unusual: whether it has answered, or -1 after an error. */
+static int
+ask_python(Kept *self, PyObject *method)
+{
+    PyObject *usual = Py_NewRef(self->usual);
+    PyObject *answered = PyObject_CallMethodObjArgs(usual, method, (PyObject *)self, NULL);
+    Py_DECREF(usual);
+    self->counted = NO_COUNT;
+    int is_answered = answered == NULL ? -1 : PyObject_IsTrue(answered);
+    Py_XDECREF(answered);
+    return is_answered;
+}
+
+/* Whether the partition is to be read: 1, 0 for one without news in a session that ends its wait, -1 after an error or
+ * if the session has been closed. */
+static int
+is_to_be_read(const Kept *self, int ends)
+{
+    if (self->session == NULL) {
+        return 1;
+    }
+    int is_open = is_open_session(self->sessions, self->session, self->session_id);
+    return is_open != 1 ? -1 : !ends ? 1 : has(&session_stirred, self->session, self->member);
+}
+
+/* Answers if the fetch is complete, or if it ends: whether it did, or -1 after an error. */
+static int
+look(Kept *self, int ends)
+{
+    Found found = {0};
+    PyObject *partition = Py_NewRef(self->partition), *wish = Py_NewRef(self->wish);
+    int is_read = is_to_be_read(self, ends), status = is_read < 0 ? (PyErr_Occurred() ? -1 : 0) : 1;
+    if (is_read == 1) {
+        status = read_partition_below(partition, self->leader_epoch, wish, self->offset, &found);
+    }
+    status = leave_to_python(status);
+    Py_DECREF(partition);
+    Py_DECREF(wish);
+    if (self->is_over && !ends) {
+        Py_XDECREF(found.read);
+        return status < 0 ? -1 : 0;
+    }
+    if (status == 1 && !ends && found.size < self->min_bytes) {
+        status = note_count(self, &found);
+        if (status == 0 && self->session != NULL && self->min_bytes > 1) {
+            status = note_needed(self->session, self->member, self->counted);
+        }
+        Py_XDECREF(found.read);
+        return status;
+    }
+    if (status == 1) {
+        status = answer(self, is_read ? &found : NULL);
+    }
+    Py_XDECREF(found.read);
+    return status != 0 ? status : ask_python(self, ends ? s_end : s_look);
+}
+
+/* Waiting: what Waiting.add, Waiting.remove and Deadlines do, where nothing but this fetch changes. ------------- */
+
+/* Adds the fetch to the deadlines. Its time is not the earliest one: 1, 0 if nothing was done, or -1 after an error. */
+static int
+add_deadline(Kept *self, PyObject *deadlines)
+{
+    PyObject *timer = get(&deadlines_timer, deadlines), *ring_s = get(&deadlines_ring_s, deadlines);
+    PyObject *seconds = get(&deadlines_seconds, deadlines), *heap = get(&deadlines_heap, deadlines);
+    PyObject *now_s = seconds == NULL ? NULL : PyObject_CallNoArgs(seconds), *due_s = NULL, *entry = NULL, *done = NULL;
+    long long number, wait_ms = self->max_wait_ms < MAX_WAIT_MS ? self->max_wait_ms : MAX_WAIT_MS;
+    int status = timer == NULL || ring_s == NULL || heap == NULL || now_s == NULL
+                         || number_in(&deadlines_number, deadlines, &number) < 0
+                     ? -1
+                     : 0;
+    if (status == 0 && timer != Py_None) {
+        double due = PyFloat_AsDouble(now_s) + (double)wait_ms / 1000;
+        status = PyErr_Occurred() ? -1 : due >= PyFloat_AsDouble(ring_s);
+        if (status == 1) {
+            due_s = PyFloat_FromDouble(due);
+            PyObject *order = PyLong_FromLongLong(number + 1);
+            entry = due_s == NULL || order == NULL ? NULL : PyTuple_Pack(3, due_s, order, (PyObject *)self);
+            Py_XDECREF(order);
+            done = entry == NULL ? NULL : PyObject_CallFunctionObjArgs(heap_push, heap, entry, NULL);
+            if (done == NULL || set_number(&deadlines_number, deadlines, number + 1) < 0) {
+                status = -1;
+            }
+        }
+    }
+    Py_XDECREF(timer);
+    Py_XDECREF(ring_s);
+    Py_XDECREF(seconds);
+    Py_XDECREF(heap);
+    Py_XDECREF(now_s);
+    Py_XDECREF(due_s);
+    Py_XDECREF(entry);
+    Py_XDECREF(done);
+    return status;
+}
+
+/* The fetches that wait for the partition and may be complete at any time, a new reference: NULL, with an exception or
+ * without, if none waits. `others` is set to 1 if others wait that need some bytes. */
+static PyObject *
+row_of(PyObject *waiting, PyObject *key, int *others)
+{
+    PyObject *parked = get(&waiting_parked, waiting);
+    PyObject *row = parked == NULL ? NULL : PyDict_GetItemWithError(parked, key);
+    PyObject *any_time = NULL;
+    if (row != NULL && Py_TYPE(row) == row_type) {
+        PyObject *needed = get(&row_needed, row);
+        *others = needed != NULL && PyDict_Size(needed) > 0;
+        Py_XDECREF(needed);
+        any_time = get(&row_any_time, row);
+    }
+    Py_XDECREF(parked);
+    return any_time;
+}
+
+/* As Waiting.add: 1, 0 if Python has to do it, -1 after an error. */
+static int
+add_waiting(Kept *self, PyObject *waiting)
+{
+    long long count, capacity;
+    int others, status;
+    if (PyTuple_Size(self->keys) != 1 || self->min_bytes > 1) {
+        return 0;
+    }
+    if (number_in(&waiting_count, waiting, &count) < 0 || number_in(&waiting_capacity, waiting, &capacity) < 0) {
+        return -1;
+    }
+    PyObject *any_time = count < capacity ? row_of(waiting, PyTuple_GetItem(self->keys, 0), &others) : NULL;
+    if (any_time == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *deadlines = get(&waiting_deadlines, waiting), *by_owner = get(&waiting_by_owner, waiting), *owned = NULL;
+    status = deadlines == NULL || by_owner == NULL ? -1 : PyDict_Contains(by_owner, self->owner);
+    status = status < 0 ? -1 : !status; /* Several fetches of a connection are counted in Python. */
+    if (status == 1) {
+        status = Py_TYPE(deadlines) == deadlines_type ? add_deadline(self, deadlines) : 0;
+    }
+    if (status == 1) {
+        self->is_over = 0;
+        owned = PyDict_New();
+        if (owned == NULL || PyDict_SetItem(owned, (PyObject *)self, Py_None) < 0
+            || PyDict_SetItem(by_owner, self->owner, owned) < 0
+            || PyDict_SetItem(any_time, (PyObject *)self, Py_None) < 0
+            || set_number(&waiting_count, waiting, count + 1) < 0) {
+            status = -1;
+        }
+    }
+    Py_XDECREF(deadlines);
+    Py_XDECREF(by_owner);
+    Py_XDECREF(owned);
+    Py_DECREF(any_time);
+    return status;
+}
+
+/* As Waiting.remove, where others wait too: 1, 0 if Python has to do it, -1 after an error. */
+static int
+remove_waiting(Kept *self, PyObject *waiting)
+{
+    long long count;
+    int others = 0, status = PyTuple_Size(self->keys) == 1 && self->min_bytes <= 1;
+    if (!status || number_in(&waiting_count, waiting, &count) < 0) {
+        return status ? -1 : 0;
+    }
+    PyObject *any_time = row_of(waiting, PyTuple_GetItem(self->keys, 0), &others);
+    PyObject *by_owner = any_time == NULL ? NULL : get(&waiting_by_owner, waiting);
+    if (by_owner == NULL) {
+        Py_XDECREF(any_time);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *owned = PyDict_GetItemWithError(by_owner, self->owner);
+    status = owned == NULL ? 0 : PyDict_Contains(any_time, (PyObject *)self);
+    if (status == 1 && (others || PyDict_Size(any_time) > 1)) {
+        self->is_over = 1;
+        if (PyDict_DelItem(any_time, (PyObject *)self) < 0 || PyDict_DelItem(owned, (PyObject *)self) < 0
+            || (PyDict_Size(owned) == 0 && PyDict_DelItem(by_owner, self->owner) < 0)
+            || set_number(&waiting_count, waiting, count - 1) < 0) {
+            status = -1;
+        }
+    }
+    else if (status == 1) {
+        status = 0; /* The last one: its row goes too. */
+    }
+    Py_DECREF(any_time);
+    Py_DECREF(by_owner);
+    return PyErr_Occurred() ? -1 : status;
+}
+
+/* As Deadlines.ended. */
+static int
+note_ended(PyObject *waiting)
+{
+    long long ended;
+    PyObject *deadlines = get(&waiting_deadlines, waiting);
+    int status = deadlines == NULL || number_in(&deadlines_ended, deadlines, &ended) < 0 ? -1 : 0;
+    if (status == 0) {
+        status = ended + 1 < ENDED_MIN ? set_number(&deadlines_ended, deadlines, ended + 1)
+                                       : perform(deadlines, s_ended, NULL);
+    }
+    Py_XDECREF(deadlines);
+    return status;
+}
+
+static void
+forget(Kept *self)
+{
+    PyObject *connection = self->connection; /* The last reference may end more than this fetch. */
+    self->connection = NULL;
+    kept_clear(self);
+    Py_XDECREF(connection);
+}
+
+/* Ends the wait of a fetch that was answered. */
+static int
+leave(Kept *self)
+{
+    PyObject *waiting = Py_NewRef(self->waiting);
+    int status = remove_waiting(self, waiting);
+    if (status == 1) {
+        forget(self);
+    }
+    else if (status == 0) {
+        status = perform(waiting, s_remove, (PyObject *)self);
+    }
+    if (status >= 0) {
+        status = note_ended(waiting);
+    }
+    Py_DECREF(waiting);
+    return status;
+}
+
+PyDoc_STRVAR(ask_doc, "ask(key): see waiting.Parked.ask.");
+
+static PyObject *
+kept_ask(Kept *self, PyObject *key)
+{
+    if (self->is_asked) {
+        if (self->missed == NULL && (self->missed = PyList_New(0)) == NULL) {
+            return NULL;
+        }
+        return PyList_Append(self->missed, key) < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    self->is_asked = 1;
+    int answered = self->is_over ? 0 : look(self, 0);
+    while (self->missed != NULL) {
+        Py_CLEAR(self->missed); /* It has one key: one more look is enough for all of them. */
+        if (answered == 0 && !self->is_over) {
+            answered = look(self, 0);
+        }
+    }
+    self->is_asked = 0;
+    if (answered < 0 || (answered && !self->is_over && leave(self) < 0)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(run_out_doc, "run_out(): see waiting.Parked.run_out.");
+
+static PyObject *
+kept_run_out(Kept *self, PyObject *unused)
+{
+    self->is_ending = 1;
+    int status = perform(self->waiting, s_remove, (PyObject *)self);
+    if (status == 0) {
+        status = look(self, 1);
+    }
+    kept_clear(self);
+    if (status < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(refuse_doc, "refuse(): see waiting.Parked.refuse.");
+
+static PyObject *
+kept_refuse(Kept *self, PyObject *unused)
+{
+    int status = look(self, 1);
+    kept_clear(self);
+    if (status < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(forget_doc, "forget(): see waiting.Parked.forget.");
+
+static PyObject *
+kept_forget(Kept *self, PyObject *unused)
+{
+    if (!self->is_ending) {
+        forget(self);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(expire_doc, "expire(): see waiting.Parked.expire.");
+
+static PyObject *
+kept_expire(Kept *self, PyObject *unused)
+{
+    if (!self->is_over && !self->is_asked && perform(self->waiting, s_expire_now, (PyObject *)self) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(cancel_doc, "cancel(): see waiting.Parked.cancel.");
+
+static PyObject *
+kept_cancel(Kept *self, PyObject *unused)
+{
+    if (!self->is_over && perform(self->waiting, s_cancel_now, (PyObject *)self) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* Notes when the request arrived. */
+static int
+note_arrival(Kept *self)
+{
+    if (get_float(self->connection, s_began_s, &self->began_s) < 0
+        || get_float(self->connection, s_queued_s, &self->queued_s) < 0) {
+        return -1;
+    }
+    return self->began_s != 0.0 ? 0 : get_float(self->connection, s_last_request_s, &self->began_s);
+}
+
+PyDoc_STRVAR(wait_doc, "wait(dispatcher, reply, encode, times): see handler.Waits.");
+
+static PyObject *
+kept_wait(Kept *self, PyObject *args)
+{
+    PyObject *dispatcher, *reply, *encode, *times;
+    if (!PyArg_ParseTuple(args, "OOOO:wait", &dispatcher, &reply, &encode, &times)) {
+        return NULL;
+    }
+    if (self->dispatcher != NULL || self->waiting == NULL) {
+        PyErr_SetString(PyExc_AssertionError, "a fetch waits once");
+        return NULL;
+    }
+    self->dispatcher = Py_NewRef(dispatcher);
+    self->reply = Py_NewRef(reply);
+    self->encode = Py_NewRef(encode);
+    self->times = Py_NewRef(times);
+    PyObject *connection = Py_NewRef(self->connection), *closed = Py_NewRef(self->closed);
+    PyObject *waiting = Py_NewRef(self->waiting);
+    int status = note_arrival(self) < 0 ? -1 : add_waiting(self, waiting);
+    if (status == 0) {
+        PyObject *timeout = PyLong_FromLongLong(self->max_wait_ms);
+        PyObject *added =
+            timeout == NULL ? NULL : PyObject_CallMethodObjArgs(waiting, s_add, (PyObject *)self, timeout, NULL);
+        status = added == NULL ? -1 : 0;
+        Py_XDECREF(timeout);
+        Py_XDECREF(added);
+    }
+    status = status < 0 ? -1 : 0;
+    if (status == 0 && self->session != NULL && !self->is_over) {
+        status = set(&session_waiting, self->session, (PyObject *)self);
+        if (status == 0 && self->counted != NO_COUNT) {
+            status = note_needed(self->session, self->member, self->counted);
+        }
+    }
+    if (status == 0) {
+        status = perform(connection, s_add_close_callback, closed);
+    }
+    Py_DECREF(connection);
+    Py_DECREF(closed);
+    Py_DECREF(waiting);
+    if (status == 0 && !self->is_over) {
+        PyObject *clock_s = PyObject_GetAttr(dispatcher, s_clock_s);
+        PyObject *now_s = clock_s == NULL ? NULL : PyObject_CallNoArgs(clock_s);
+        self->parked_s = now_s == NULL ? -1.0 : PyFloat_AsDouble(now_s);
+        Py_XDECREF(clock_s);
+        Py_XDECREF(now_s);
+        status = PyErr_Occurred() ? -1 : 0;
+    }
+    if (status < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(needed_doc, "The bytes of the key before which the fetch is not complete; None: it may be at any time.");
+
+static PyObject *
+kept_count(Kept *self, PyObject *key)
+{
+    if (self->counted == NO_COUNT) {
+        Py_RETURN_NONE;
+    }
+    return PyLong_FromLongLong(self->counted);
+}
+
+static PyMethodDef count_method = {"needed", (PyCFunction)kept_count, METH_O, needed_doc};
+
+static PyObject *
+kept_needed(Kept *self, void *unused)
+{
+    if (self->min_bytes <= 1 || self->is_over) {
+        Py_RETURN_NONE;
+    }
+    return PyCFunction_New(&count_method, (PyObject *)self);
+}
+
+static PyMethodDef kept_methods[] = {
+    {"ask", (PyCFunction)kept_ask, METH_O, ask_doc},
+    {"cancel", (PyCFunction)kept_cancel, METH_NOARGS, cancel_doc},
+    {"expire", (PyCFunction)kept_expire, METH_NOARGS, expire_doc},
+    {"forget", (PyCFunction)kept_forget, METH_NOARGS, forget_doc},
+    {"refuse", (PyCFunction)kept_refuse, METH_NOARGS, refuse_doc},
+    {"run_out", (PyCFunction)kept_run_out, METH_NOARGS, run_out_doc},
+    {"wait", (PyCFunction)kept_wait, METH_VARARGS, wait_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef kept_members[] = {
+    {"is_over", T_BOOL, offsetof(Kept, is_over), 0, NULL},
+    {"keys", T_OBJECT, offsetof(Kept, keys), READONLY, NULL},
+    {"owner", T_OBJECT, offsetof(Kept, owner), READONLY, NULL},
+    {"topic", T_OBJECT, offsetof(Kept, topic), READONLY, NULL},
+    {"topic_id", T_OBJECT, offsetof(Kept, topic_id), READONLY, NULL},
+    {"session", T_OBJECT, offsetof(Kept, session), READONLY, NULL},
+    {"index", T_INT, offsetof(Kept, index), READONLY, NULL},
+    {"offset", T_LONGLONG, offsetof(Kept, offset), READONLY, NULL},
+    {"max_bytes", T_LONGLONG, offsetof(Kept, max_bytes), READONLY, NULL},
+    {"min_bytes", T_LONGLONG, offsetof(Kept, min_bytes), READONLY, NULL},
+    {"leader_epoch", T_LONGLONG, offsetof(Kept, leader_epoch), READONLY, NULL},
+    {"version", T_INT, offsetof(Kept, version), READONLY, NULL},
+    {"correlation_id", T_INT, offsetof(Kept, correlation_id), READONLY, NULL},
+    {"connection", T_OBJECT, offsetof(Kept, connection), READONLY, NULL},
+    {"dispatcher", T_OBJECT, offsetof(Kept, dispatcher), READONLY, NULL},
+    {"reply", T_OBJECT, offsetof(Kept, reply), READONLY, NULL},
+    {"encode", T_OBJECT, offsetof(Kept, encode), READONLY, NULL},
+    {"times", T_OBJECT, offsetof(Kept, times), READONLY, NULL},
+    {"queued_s", T_DOUBLE, offsetof(Kept, queued_s), READONLY, NULL},
+    {"began_s", T_DOUBLE, offsetof(Kept, began_s), READONLY, NULL},
+    {"parked_s", T_DOUBLE, offsetof(Kept, parked_s), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef kept_getset[] = {
+    {"needed", (getter)kept_needed, NULL, needed_doc, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot kept_slots[] = {
+    {Py_tp_doc, "A usual fetch that waits for records: a waiting.Parked that is compiled."},
+    {Py_tp_traverse, kept_traverse},
+    {Py_tp_clear, kept_clear},
+    {Py_tp_dealloc, kept_dealloc},
+    {Py_tp_methods, kept_methods},
+    {Py_tp_members, kept_members},
+    {Py_tp_getset, kept_getset},
+    {0, NULL},
+};
+
+static PyType_Spec kept_spec = {
+    .name = "holdfast_log.broker.replication._usual_fetch.Kept",
+    .basicsize = sizeof(Kept),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = kept_slots,
+};
+
+/* The call ---------------------------------------------------------------------------------------------------- */
+
+/* What `begin` gets of the broker. */
+typedef struct {
+    PyObject *usual, *topics, *name_of, *waiting, *closed, *sessions, *clock_s;
+    long long max_bytes;
+} Broker;
+
+static int
+read_broker(PyObject *tuple, Broker *broker)
+{
+    if (PyTuple_Check(tuple) && PyTuple_Size(tuple) == 8) {
+        broker->usual = PyTuple_GetItem(tuple, 0);
+        broker->topics = PyTuple_GetItem(tuple, 1);
+        broker->name_of = PyTuple_GetItem(tuple, 2);
+        broker->waiting = PyTuple_GetItem(tuple, 3);
+        broker->closed = PyTuple_GetItem(tuple, 4);
+        broker->sessions = PyTuple_GetItem(tuple, 5);
+        broker->clock_s = PyTuple_GetItem(tuple, 6);
+        broker->max_bytes = PyLong_AsLongLong(PyTuple_GetItem(tuple, 7));
+        if (PyErr_Occurred()) {
+            return -1;
+        }
+        if (PyDict_Check(broker->topics) && PyDict_Check(broker->sessions) && Py_TYPE(broker->waiting) == waiting_type) {
+            return 0;
+        }
+    }
+    PyErr_SetString(PyExc_TypeError, "begin takes the parts of a broker: see UsualFetches");
+    return -1;
+}
+
+static PyObject *
+keep(const Broker *broker, const Wanted *wanted, const Asked *asked, PyObject *connection, PyObject *wish,
+     long long min_bytes, long long max_bytes, const Found *found, const Session *session)
+{
+    Kept *kept = (Kept *)PyType_GenericAlloc(kept_type, 0);
+    PyObject *key = kept == NULL ? NULL : PyObject_GetAttr(asked->partition, s_key);
+    if (key == NULL) {
+        Py_XDECREF((PyObject *)kept);
+        return NULL;
+    }
+    kept->usual = Py_NewRef(broker->usual);
+    kept->waiting = Py_NewRef(broker->waiting);
+    kept->closed = Py_NewRef(broker->closed);
+    kept->partition = Py_NewRef(asked->partition);
+    kept->topic = Py_NewRef(asked->topic);
+    kept->topic_id = Py_NewRef(asked->topic_id);
+    kept->connection = Py_NewRef(connection);
+    kept->wish = Py_NewRef(wish);
+    kept->sessions = Py_NewRef(broker->sessions);
+    kept->clock_s = Py_NewRef(broker->clock_s);
+    kept->session = Py_XNewRef(session->session);
+    kept->member = Py_XNewRef(session->member);
+    kept->session_id = wanted->session_id;
+    /* The fetch of a session is woken by its session. */
+    kept->keys = session->session == NULL ? PyTuple_Pack(1, key) : PyTuple_New(0);
+    kept->owner = PyObject_GetAttr(connection, s_id);
+    PyObject *version = PyLong_FromLong(asked->version);
+    if (version != NULL) {
+        kept->answers_key = PyTuple_Pack(3, PyTuple_GetItem(wish, 0), PyTuple_GetItem(wish, 1), version);
+        Py_DECREF(version);
+    }
+    Py_DECREF(key);
+    kept->offset = wanted->offset;
+    kept->max_bytes = max_bytes;
+    kept->min_bytes = min_bytes;
+    kept->max_wait_ms = wanted->max_wait_ms;
+    kept->leader_epoch = wanted->leader_epoch;
+    kept->index = asked->index;
+    kept->version = asked->version;
+    kept->correlation_id = asked->correlation_id;
+    kept->is_over = 1;
+    if (kept->keys == NULL || kept->owner == NULL || kept->answers_key == NULL || note_count(kept, found) < 0) {
+        Py_DECREF((PyObject *)kept);
+        return NULL;
+    }
+    return (PyObject *)kept;
+}
+
+/* What the read depends on: as OneFetch._wish, without the leader epochs, which are checked before. */
+static PyObject *
+wish_of(long long offset, long long max_bytes)
+{
+    PyObject *from = PyLong_FromLongLong(offset), *size = PyLong_FromLongLong(max_bytes);
+    PyObject *wish = from == NULL || size == NULL ? NULL : PyTuple_Pack(4, from, size, no_epoch, no_epoch);
+    Py_XDECREF(from);
+    Py_XDECREF(size);
+    return wish;
+}
+
+/* The answer, a fetch to be kept, None if the fetch is unusual, or NULL after an error. */
+static PyObject *
+begin_reading(const Broker *broker, const Wanted *wanted, const Asked *asked, PyObject *connection,
+              const Session *session)
+{
+    long long max_bytes = wanted->max_bytes < 0 ? 0 : wanted->max_bytes, min_bytes = wanted->min_bytes;
+    max_bytes = max_bytes < broker->max_bytes ? max_bytes : broker->max_bytes;
+    min_bytes = min_bytes < max_bytes ? min_bytes : max_bytes;
+    max_bytes = wanted->partition_max_bytes < max_bytes ? wanted->partition_max_bytes : max_bytes;
+    PyObject *wish = wish_of(wanted->offset, max_bytes);
+    if (wish == NULL) {
+        return NULL;
+    }
+    Found found = {0};
+    PyObject *outcome = NULL;
+    int is_read = session->session == NULL || wanted->is_named
+                      ? 1
+                      : has(&session_stirred, session->session, session->member);
+    int is_usual = is_read < 0 ? -1 : 1;
+    if (is_read == 1) {
+        is_usual = read_partition_below(asked->partition, wanted->leader_epoch, wish, wanted->offset, &found);
+    }
+    if (is_usual == 1 && session->session != NULL) {
+        is_usual = use_session(wanted, session) < 0 ? -1 : 1;
+    }
+    if (is_usual == 0) {
+        outcome = Py_NewRef(Py_None);
+    }
+    else if (is_usual == 1 && wanted->max_wait_ms > 0 && found.size < min_bytes) {
+        outcome = keep(broker, wanted, asked, connection, wish, min_bytes, max_bytes, &found, session);
+    }
+    else if (is_usual == 1 && session->session == NULL) {
+        outcome = answer_of(asked, &found);
+    }
+    else if (is_usual == 1) {
+        outcome = session_answer(asked, session, is_read ? &found : NULL, wanted->offset);
+    }
+    Py_XDECREF(found.read);
+    Py_DECREF(wish);
+    return outcome;
+}
+
+PyDoc_STRVAR(begin_doc, "begin(broker, connection, frame, version, position, correlation_id)\n--\n\n"
+                        "See usual_fetch.UsualFetches.begin.");
+
+static PyObject *
+begin(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Broker broker;
+    Wanted wanted;
+    Py_buffer frame;
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError, "begin takes 6 arguments");
+        return NULL;
+    }
+    long version = PyLong_AsLong(args[3]), correlation_id = PyLong_AsLong(args[5]);
+    Py_ssize_t position = PyLong_AsSsize_t(args[4]);
+    if (PyErr_Occurred() || read_broker(args[0], &broker) < 0 || PyObject_GetBuffer(args[2], &frame, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    memset(&wanted, 0, sizeof wanted);
+    wanted.version = (int)version;
+    PyObject *outcome = NULL;
+    Asked asked = {.version = (int)version, .correlation_id = (int)correlation_id};
+    Session session = {broker.sessions, broker.clock_s, NULL, NULL};
+    int is_usual = version >= FIRST_VERSION && version <= LAST_VERSION && position >= 0 && position <= frame.len;
+    if (is_usual) {
+        wanted.at = (const uint8_t *)frame.buf + position;
+        wanted.end = (const uint8_t *)frame.buf + frame.len;
+        is_usual = read_request(&wanted) == 0;
+        asked.session_id = wanted.session_id;
+    }
+    if (is_usual == 1 && wanted.session_id != NO_SESSION) {
+        is_usual = find_session(&wanted, args[1], &session);
+        if (is_usual == 1) {
+            is_usual = find_member(&wanted, broker.name_of, &session, &asked.topic, &asked.topic_id);
+        }
+    }
+    else if (is_usual == 1) {
+        is_usual = find_topic(&wanted, broker.name_of, &asked.topic, &asked.topic_id);
+    }
+    if (is_usual == 1) {
+        asked.index = wanted.index;
+        is_usual = find_partition(&wanted, broker.topics, asked.topic, asked.topic_id, &asked.partition);
+    }
+    if (is_usual == 1) {
+        outcome = begin_reading(&broker, &wanted, &asked, args[1], &session);
+        is_usual = outcome == NULL ? -1 : 1;
+    }
+    if (is_usual != 1 && leave_to_python(is_usual) == 0) {
+        outcome = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(session.session);
+    Py_XDECREF(session.member);
+    Py_XDECREF(asked.topic);
+    Py_XDECREF(asked.topic_id);
+    Py_XDECREF(asked.partition);
+    PyBuffer_Release(&frame);
+    return outcome;
+}
+
+/* The module -------------------------------------------------------------------------------------------------- */
+
+static int
+find_sessions(void)
+{
+    static const char module[] = "holdfast_log.broker.replication.fetch_sessions";
+    session_type = (PyTypeObject *)attribute_of(module, "FetchSession");
+    member_type = (PyTypeObject *)attribute_of(module, "SessionPartition");
+    wanted_type = (PyTypeObject *)attribute_of("holdfast_log.protocol.messages.fetch", "FetchPartition");
+    if (session_type == NULL || member_type == NULL || wanted_type == NULL) {
+        return -1;
+    }
+#define FIND_SLOT(name) || find_slot(session_type, #name, &session_##name) < 0
+    if (0 SESSION_SLOTS(FIND_SLOT)) {
+        return -1;
+    }
+#undef FIND_SLOT
+#define FIND_SLOT(name) || find_slot(member_type, #name, &member_##name) < 0
+    if (0 MEMBER_SLOTS(FIND_SLOT)) {
+        return -1;
+    }
+#undef FIND_SLOT
+#define FIND_SLOT(name) || find_slot(wanted_type, #name, &wanted_##name) < 0
+    return 0 WANTED_SLOTS(FIND_SLOT) ? -1 : 0;
+#undef FIND_SLOT
+}
+
+static int
+find_waiting(void)
+{
+    static const char module[] = "holdfast_log.broker.replication.waiting";
+    waiting_type = (PyTypeObject *)attribute_of(module, "Waiting");
+    row_type = (PyTypeObject *)attribute_of(module, "WaitingRow");
+    deadlines_type = (PyTypeObject *)attribute_of("holdfast_log.broker.replication.deadlines", "Deadlines");
+    heap_push = attribute_of("heapq", "heappush");
+    if (waiting_type == NULL || row_type == NULL || deadlines_type == NULL || heap_push == NULL) {
+        return -1;
+    }
+    return find_slot(waiting_type, "deadlines", &waiting_deadlines) < 0
+                   || find_slot(waiting_type, "_capacity", &waiting_capacity) < 0
+                   || find_slot(waiting_type, "parked", &waiting_parked) < 0
+                   || find_slot(waiting_type, "_by_owner", &waiting_by_owner) < 0
+                   || find_slot(waiting_type, "_count", &waiting_count) < 0
+                   || find_slot(row_type, "any_time", &row_any_time) < 0
+                   || find_slot(row_type, "needed", &row_needed) < 0
+                   || find_slot(deadlines_type, "_ended", &deadlines_ended) < 0
+                   || find_slot(deadlines_type, "_heap", &deadlines_heap) < 0
+                   || find_slot(deadlines_type, "_number", &deadlines_number) < 0
+                   || find_slot(deadlines_type, "_ring_s", &deadlines_ring_s) < 0
+                   || find_slot(deadlines_type, "_seconds", &deadlines_seconds) < 0
+                   || find_slot(deadlines_type, "_timer", &deadlines_timer) < 0
+               ? -1
+               : 0;
+}
+
+static int
+find_classes(void)
+{
+    PyObject *traffic = attribute_of("holdfast_log.broker.replication.traffic", "TopicTraffic");
+    leadership = (PyTypeObject *)attribute_of("holdfast_log.broker.replication.leadership", "Leadership");
+    file_slice = (PyTypeObject *)attribute_of("holdfast_log.protocol.frames", "FileSlice");
+    copy_small = attribute_of("holdfast_log.protocol.frames", "copy_small");
+    uuid_of = attribute_of("holdfast_log.protocol.generated_decoders", "uuid_of");
+    no_id = attribute_of("holdfast_log.protocol.fields", "ZERO_UUID");
+    encode_records = attribute_of("holdfast_log.protocol._fetch_codec", "encode_records");
+    if (traffic == NULL || leadership == NULL || file_slice == NULL || copy_small == NULL || uuid_of == NULL
+        || no_id == NULL || encode_records == NULL) {
+        Py_XDECREF(traffic);
+        return -1;
+    }
+    int done = find_slot((PyTypeObject *)traffic, "reads", &traffic_reads) < 0
+            || find_slot((PyTypeObject *)traffic, "bytes_out", &traffic_bytes_out) < 0
+            || find_slot(file_slice, "length", &slice_length) < 0 || find_slot(file_slice, "data", &slice_data) < 0;
+    Py_DECREF(traffic);
+    return done ? -1 : 0;
+}
+
+static PyMethodDef methods[] = {
+    {"begin", (PyCFunction)(void (*)(void))begin, METH_FASTCALL, begin_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "holdfast_log.broker.replication._usual_fetch",
+    .m_doc = "The usual fetch, compiled. See holdfast_log.broker.replication.usual_fetch.",
+    .m_size = -1,
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC
+PyInit__usual_fetch(void)
+{
+#define INTERN(name)                                                                                                     \
+    if (s_##name == NULL && (s_##name = PyUnicode_InternFromString(#name)) == NULL) {                                    \
+        return NULL;                                                                                                     \
+    }
+    NAMES(INTERN)
+#undef INTERN
+    PyObject *made = PyModule_Create(&module);
+    if (made == NULL) {
+        return NULL;
+    }
+    small_bytes = PyLong_FromLong(SMALL_BYTES);
+    shared_bytes = PyLong_FromLong(SHARED_BYTES);
+    no_epoch = PyLong_FromLong(NO_EPOCH);
+    kept_type = (PyTypeObject *)PyType_FromSpec(&kept_spec);
+    if (small_bytes == NULL || shared_bytes == NULL || no_epoch == NULL || kept_type == NULL || find_classes() < 0
+        || find_sessions() < 0 || find_waiting() < 0
+        || PyModule_AddObjectRef(made, "Kept", (PyObject *)kept_type) < 0) {
+        Py_CLEAR(made);
+    }
+    return made;
+}
