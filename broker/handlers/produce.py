@@ -46,6 +46,7 @@ from holdfast_log.broker.requests.handler import (
     MayDo,
     RequestContext,
     Shortcut,
+    Waits,
 )
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.batches import is_compressed
@@ -117,7 +118,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
 
         def append(
             connection: ServerConnection, frame: memoryview, version: int, position: int, correlation_id: int
-        ) -> list[Part] | Begun | None:
+        ) -> list[Part] | Begun | Waits | None:
             topic = only_topic(frame, version, position)
             if topic is None or not may(connection, write, kind, topic):
                 return None
