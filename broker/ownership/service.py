@@ -339,9 +339,7 @@ class OwnershipService:
     def access(self, group: str, key: ResourceKey) -> Access:
         """What the resource's owner in the group may do to it, or may do once it has resumed; NONE if it was
         never owned."""
-        resource = self.table.resource(key)
-        grant = None if resource is None else resource.peek(group).last
-        return Access.NONE if grant is None else grant.owner.access
+        return self.table.access(group, key)
 
     def totals(self) -> Counts:
         """The counts over all resources since the broker started."""

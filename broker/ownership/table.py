@@ -37,7 +37,7 @@ from holdfast_log.coordinator.ownership.records import (
     record_bytes,
 )
 from holdfast_log.protocol.errors import BrokerError
-from holdfast_log.protocol.messages.ownership import LossReason, ResourceStanding
+from holdfast_log.protocol.messages.ownership import Access, LossReason, ResourceStanding
 
 DEADLINES_AT_ONCE = 200
 """Maximum number of sessions and waits that one `tick` ends, in a few ms. The sessions of all owners that a
@@ -72,6 +72,12 @@ class OwnershipTable:
     def resource(self, key: ResourceKey) -> Resource | None:
         """The resource; None if it was never owned, and has neither waiters nor sharers."""
         return self._state.resources.get(key)
+
+    def access(self, group: str, key: ResourceKey) -> Access:
+        """What the resource's last owner in the group may do, or might do, to it; NONE if there was none."""
+        resource = self.resource(key)
+        grant = None if resource is None else resource.peek(group).last
+        return Access.NONE if grant is None else grant.owner.access
 
     def resources(self) -> list[Resource]:
         """All resources in the table."""

@@ -33,7 +33,12 @@ from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.headers import RequestHeader
 from holdfast_log.protocol.messages import ownership, producer_access
-from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, ResourceStanding
+from holdfast_log.protocol.messages.ownership import (
+    NO_PARTITION,
+    PRODUCERS_GROUP,
+    Access,
+    ResourceStanding,
+)
 from holdfast_log.testing.fakes.handlers import AnswersAtOnce
 from holdfast_log.testing.fakes.table_host import TableHost
 
@@ -264,6 +269,9 @@ class _Service:
 
     def answered_many(self, requester: Requester, answered: ManyStandings) -> None:
         self._owners.renewals.note_many(requester, answered)
+
+    def access(self, group: str, key: ResourceKey) -> Access:
+        return self._owners.table.access(group, key)
 
     def read_names(self, group: str) -> Deferred[None]:
         return succeed(None)
