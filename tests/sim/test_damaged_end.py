@@ -103,14 +103,14 @@ def test_a_file_that_has_lost_its_end_from_a_page_on_is_no_interrupted_write(
     """The process went on after the write that the end of the file seems to be: it has noted a later batch in
     the index. No checkpoint is as new as that."""
     monkeypatch.setitem(SETTINGS, "replica.high.watermark.checkpoint.interval.ms", 600_000)
-    stage = Stage(world, 3, {"min.insync.replicas": "2", "index.interval.bytes": "100"})
+    stage = Stage(world, 3, {"min.insync.replicas": "2", "index.interval.bytes": "1024"})
     with CommittedJudge(stage.cluster, stage.history).watching():
         acknowledged = stage.produce(1)
         damaged = stage.cluster.machine(stage.cluster.topics()["t"].partitions[0].replicas[0])
         partition = damaged.partition(AT)
         assert partition is not None
         path = partition.log.segments.active.path
-        while damaged.disk.size(path) < PAGE_BYTES + 1500:
+        while damaged.disk.size(path) < PAGE_BYTES + 2500:
             acknowledged = stage.produce(0.5)
         end = partition.log.log_end_offset
         for machine in stage.cluster.machines:
