@@ -24,7 +24,6 @@ from holdfast_log.clients.settings import (
 )
 from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.compression import codec_named
-from holdfast_log.protocol.tls.names import STORE_TYPES, TLS_VERSIONS
 
 Properties: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
 """Properties as a mapping, or the path of a properties file."""
@@ -175,7 +174,7 @@ CONNECTION_ROWS = (
         "ssl.truststore.type", STRING, None,
         "Format of ssl.truststore.location. JKS stands for what keytool makes by default, which is PKCS12 "
         "since Java 9. Unset: the format that the file has.",
-        choices=STORE_TYPES,
+        choices=("PEM", "PKCS12", "JKS"),
     ),
     Setting(
         "ssl.truststore.password", PASSWORD, None,
@@ -192,7 +191,7 @@ CONNECTION_ROWS = (
     Setting(
         "ssl.keystore.type", STRING, None,
         "Format of ssl.keystore.location, as for ssl.truststore.type.",
-        choices=STORE_TYPES,
+        choices=("PEM", "PKCS12", "JKS"),
     ),
     Setting(
         "ssl.keystore.password", PASSWORD, None,
@@ -211,9 +210,9 @@ CONNECTION_ROWS = (
         "The certificates of ssl.keystore.key in PEM, the client's first.",
     ),
     Setting(
-        "ssl.enabled.protocols", LIST, TLS_VERSIONS,
+        "ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"),
         "Versions of TLS that the client speaks.",
-        choices=TLS_VERSIONS,
+        choices=("TLSv1.2", "TLSv1.3"),
     ),
     Setting(
         "ssl.cipher.suites", LIST, (),

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.clients.config import ADMIN_ROWS
 from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.errors import ClientError, ConfigError
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from holdfast_log.protocol.tls.names import STORE_TYPES, TLS_VERSIONS
 from holdfast_log.protocol.topic_partition import TopicPartition
 from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
@@ -161,3 +163,10 @@ def test_a_file_without_a_certificate_is_named_in_the_error(front: TlsFront, tmp
     nothing.write_text("nothing")
     with pytest.raises(ConfigError, match=r"ssl\.truststore\.location"):
         Producer(properties(front, nothing))
+
+
+def test_the_settings_name_stores_and_versions_that_there_are() -> None:
+    """They are literals there, so that a client without TLS loads none of it."""
+    choices = {row.name: row.choices for row in ADMIN_ROWS}
+    assert choices["ssl.truststore.type"] == choices["ssl.keystore.type"] == STORE_TYPES
+    assert choices["ssl.enabled.protocols"] == TLS_VERSIONS
