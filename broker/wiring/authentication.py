@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.security.sasl.gates import SaslGates, SaslLimits
 from holdfast_log.broker.security.sasl.listeners import BrokerLogin, SaslSetup
-from holdfast_log.broker.security.sasl.oauthbearer import TokenRules, Validate
+from holdfast_log.broker.security.sasl.oauthbearer import TokenRules, VerifyToken
 from holdfast_log.broker.security.sasl.users import ScramUsers
 from holdfast_log.broker.setting_groups import read_group
 from holdfast_log.broker.wiring.settings import SettingsParts
@@ -45,11 +45,11 @@ def build_authentication(
     return AuthenticationParts(gates, users, None if setup.login is None else _caller(setup.login))
 
 
-def _validators(around: Surroundings) -> Callable[[TokenRules], Validate]:
+def _validators(around: Surroundings) -> Callable[[TokenRules], VerifyToken]:
     """Listeners with the same rules share the keys."""
-    made: dict[TokenRules, Validate] = {}
+    made: dict[TokenRules, VerifyToken] = {}
 
-    def validate_by(rules: TokenRules) -> Validate:
+    def validate_by(rules: TokenRules) -> VerifyToken:
         from holdfast_log.broker.security.sasl.tokens import Tokens  # Needs PyJWT, which most do without.
 
         if rules not in made:

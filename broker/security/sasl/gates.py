@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.security.sasl.listeners import SaslListener, SaslMechanism, SaslSetup
 from holdfast_log.broker.security.sasl.machine import SaslAction, SaslEvent, SaslMachine, SaslState
-from holdfast_log.broker.security.sasl.oauthbearer import OAuthBearerServer, TokenRules, Validate
+from holdfast_log.broker.security.sasl.oauthbearer import OAuthBearerServer, TokenRules, VerifyToken
 from holdfast_log.broker.security.sasl.outcomes import (
     Challenge,
     Identified,
@@ -83,7 +83,7 @@ class SaslGates:
         clock: Clock,
         date_ms: TimeOfDay,
         random: Callable[[int], bytes],
-        validate_by: Callable[[TokenRules], Validate] | None = None,
+        validate_by: Callable[[TokenRules], VerifyToken] | None = None,
     ) -> None:
         self._validate_by = validate_by
         self.limits = limits

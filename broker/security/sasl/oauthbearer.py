@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.security.sasl.outcomes import Challenge, Identified, SaslOutcome, SaslRefused
 
-Validate: TypeAlias = "Callable[[str], Deferred[Identified]]"
+VerifyToken: TypeAlias = "Callable[[str], Deferred[Identified]]"
 """Says whose a token is; the Deferred fails with `TokenRefused`."""
 
 _FIRST = re.compile(
@@ -46,7 +46,7 @@ class TokenRules:
 class OAuthBearerServer:
     """One authentication. `validate` says whose a token is; its Deferred fails with `TokenRefused`."""
 
-    def __init__(self, validate: Validate) -> None:
+    def __init__(self, validate: VerifyToken) -> None:
         self._validate = validate
         self._refused: str | None = None
         """Why the token was refused."""
