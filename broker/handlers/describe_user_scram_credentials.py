@@ -10,7 +10,7 @@ from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.broker.security.sasl.users import ScramUsers
-from holdfast_log.protocol.acls import AclOperation, AclResource
+from holdfast_log.protocol.acls import AclOperation
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -32,8 +32,7 @@ class DescribeUserScramCredentialsHandler(
     def handle(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest
     ) -> Deferred[DescribeUserScramCredentialsResponse]:
-        context.check(AclOperation.DESCRIBE, AclResource.CLUSTER)
-        self.rights.check(context, "describe SCRAM credentials")
+        self.rights.check(context, "describe SCRAM credentials", AclOperation.DESCRIBE)
         return self.users.reload().addCallback(lambda _: self._described(request))
 
     def _described(
