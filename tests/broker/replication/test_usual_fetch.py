@@ -14,6 +14,7 @@ import pytest
 
 from holdfast_log.broker.replication import usual_fetch
 from holdfast_log.broker.replication.fetch_sessions import FetchSession
+from holdfast_log.broker.replication.record_deletions import delete_records
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
@@ -215,7 +216,7 @@ class Drawing:
             twins.both(lambda world: _set_admission(world, admission))
         elif kind < 0.87:
             offset = rng.randrange(5)
-            twins.both(lambda world: world.replicas.partition("t", 0).delete_records(_within(world, offset)))
+            twins.both(lambda world: delete_records(world.replicas.partition("t", 0), _within(world, offset)))
         elif kind < 0.9:
             number = rng.randrange(CLIENTS)
             twins.both(lambda world: twins.client(world, number).connection.connection_lost("it went away"))

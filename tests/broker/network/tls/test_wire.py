@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import socket
 import ssl
 from collections.abc import Iterator
@@ -409,7 +410,13 @@ async def test_only_the_given_suites_are_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"\0\0\0\x15" + bytes(21), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + os.urandom(400)]
+    "sent",
+    [
+        pytest.param(b"\0\0\0\x15" + bytes(21), id="PLAINTEXT"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="HTTP"),
+        # The header of a handshake of 400 bytes: with another length the broker would wait for more.
+        pytest.param(b"\x16\x03\x01\x01\x90" + random.Random(1).randbytes(400), id="no handshake"),
+    ],
 )
 @on_reactor
 async def test_bytes_that_are_no_tls_end_the_connection_with_one_line(
