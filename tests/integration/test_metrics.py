@@ -11,6 +11,7 @@ from holdfast_log.broker.metrics.row import MetricKind
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.broker.wiring.metrics import SECTIONS
 from holdfast_log.coordinator.tools.zookeeper_process import HOST
+from tests.certificates import BOTH_NAMES, Authority
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic, produce
 from tests.integration.monitored import MetricValues, MonitoredAddress
@@ -128,8 +129,20 @@ def test_a_dead_follower_shows(cluster: Cluster) -> None:
     assert pages[controller].metrics()["kafka_server_replicamanager_isrexpands_total"] >= 4
 
 
-def test_every_documented_metric_is_served_with_its_type(cluster: Cluster) -> None:
-    (page,) = monitored(cluster, 1)
+def test_every_documented_metric_is_served_with_its_type(cluster: Cluster, tmp_path: Path) -> None:
+    """The broker has a listener with TLS: without one there are no metrics of TLS."""
+    page = MonitoredAddress()
+    broker = cluster.add(page.settings)
+    broker.properties |= {
+        "listeners": (
+            f"PLAINTEXT://127.0.0.1:{broker.port},SECURE://127.0.0.1:0,"
+            f"INTERNAL://127.0.0.1:{broker.brokers_port}"
+        ),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SSL,INTERNAL:PLAINTEXT",
+        "ssl.keystore.location": Authority().issue("broker", BOTH_NAMES).write(tmp_path / "broker.pem"),
+    }
+    broker.start()
+    broker.wait_ready(1)
     create_topic(cluster.bootstrap, "events")
     produce(cluster.bootstrap, "events", [b"x"])
     commit(cluster.bootstrap, "readers", {("events", 0): 1})
