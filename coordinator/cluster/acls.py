@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
-from twisted.python.failure import Failure
 
 from holdfast_log.coordinator.clock import Clock
-from holdfast_log.coordinator.cluster.change_notifications import EXPIRATION_MS, ChangeNotifications
+from holdfast_log.coordinator.cluster.change_notifications import (
+    EXPIRATION_MS,
+    ChangeFollower,
+    ChangeNotifications,
+)
 from holdfast_log.coordinator.cluster.identity import create_if_missing
 from holdfast_log.coordinator.znodes.acls import (
     ACL_FOLDERS,
@@ -36,9 +39,7 @@ from holdfast_log.coordinator.zookeeper.interface import (
     MultiFailed,
     NodeExists,
     NoNode,
-    SessionExpired,
     SetData,
-    WatchEvent,
     WriteOperation,
     ZooKeeper,
     ZooKeeperConnectionLost,
@@ -54,7 +55,6 @@ _ATTEMPTS_MAX = 100
 entries, or that an answer was lost."""
 _READS_AT_ONCE = 50
 """Znodes read by one request: each may have hundreds of entries of 100 bytes."""
-_RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
 AclEntries: TypeAlias = frozenset[AclEntry]
@@ -64,32 +64,27 @@ UNREADABLE: AclEntries = frozenset({AclEntry(EVERYBODY, EVERY_HOST, AclOperation
 """Takes the place of entries that cannot be read: it denies everything, since they may have denied it."""
 
 
-class AccessControlLists:
-    """A broker's copy of the access control lists, and changes to them.
-
-    A `MembershipListener`: it follows changes on every session on which the broker is registered. While
-    ZooKeeper is away it keeps what it has read last.
-    """
+class AccessControlLists(ChangeFollower[ResourcePattern]):
+    """A broker's copy of the access control lists, and changes to them."""
 
     def __init__(self, zookeeper: ZooKeeper, clock: Clock, *, expiration_ms: int = EXPIRATION_MS) -> None:
+        super().__init__(
+            clock,
+            "access control lists",
+            [
+                ChangeNotifications(
+                    acl_change_prefix(ResourcePattern(AclResource.TOPIC, "", pattern)),
+                    decode_acl_change,
+                    expiration_ms,
+                )
+                for pattern in ACL_PATTERNS
+            ],
+        )
         self._zookeeper = zookeeper
-        self._clock = clock
         self._acls: dict[ResourcePattern, AclEntries] = {}
         self._listeners: list[Callable[[Acls], None]] = []
-        self._session: ZooKeeperSession | None = None
-        self._notifications = tuple(
-            ChangeNotifications(
-                acl_change_prefix(ResourcePattern(AclResource.TOPIC, "", pattern)),
-                decode_acl_change,
-                expiration_ms,
-            )
-            for pattern in ACL_PATTERNS
-        )
         self._reads = DeferredLock()
         """Held from a read until what was read is learnt: what is read later is learnt later."""
-        self._is_behind = False
-        self._is_following = False
-        self._follow_again = False
 
     @property
     def present(self) -> Acls:
@@ -110,10 +105,13 @@ class AccessControlLists:
     async def _start(self, session: ZooKeeperSession) -> None:
         for folder in ACL_FOLDERS:
             await create_if_missing(session, folder)
-        async with self._reads:
-            await self._read_all(session)
+        await self._read_all(session)
 
     async def _read_all(self, session: ZooKeeperSession) -> None:
+        async with self._reads:
+            await self._learn_all(session)
+
+    async def _learn_all(self, session: ZooKeeperSession) -> None:
         there: list[ResourcePattern] = []
         for pattern in ACL_PATTERNS:
             for resource in ACL_RESOURCES:
@@ -122,9 +120,9 @@ class AccessControlLists:
         found = await _entries(session, there)
         self._learn({**dict.fromkeys(gone, frozenset()), **found})
 
-    async def _refresh(self, session: ZooKeeperSession, patterns: Sequence[ResourcePattern]) -> None:
+    async def _read(self, session: ZooKeeperSession, named: Sequence[ResourcePattern]) -> None:
         async with self._reads:
-            self._learn(await _entries(session, patterns))
+            self._learn(await _entries(session, named))
 
     def _learn(self, found: Acls) -> None:
         none: AclEntries = frozenset()
@@ -141,72 +139,6 @@ class AccessControlLists:
         for on_change in self._listeners:
             on_change(changed)
 
-    # Notifications (MembershipListener)
-
-    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
-        # Reading everything finds the changes that were made while there was no session.
-        self._session = session
-        self._is_behind = True
-        self._is_following = False
-        self._changed()
-
-    def suspended(self) -> None:
-        pass
-
-    def resumed(self) -> None:
-        self._changed()
-
-    def expired(self) -> None:
-        self._session = None
-
-    def registration_failed(self, error: Exception) -> None:
-        pass
-
-    def _changed(self, event: WatchEvent | None = None) -> None:
-        session = self._session
-        if session is None:
-            return
-        if self._is_following:
-            self._follow_again = True
-            return
-        self._is_following = True
-        ensureDeferred(self._follow(session)).addErrback(self._failed, session)
-
-    async def _follow(self, session: ZooKeeperSession) -> None:
-        """Read what notifications since the last one handled name."""
-        while True:
-            self._follow_again = False
-            if self._is_behind:
-                await self._catch_up(session)
-            for notifications in self._notifications:
-                patterns = await notifications.news(session, self._changed)
-                if patterns is None:
-                    self._is_behind = self._follow_again = True
-                elif patterns:
-                    await self._refresh(session, patterns)
-            if not self._follow_again or self._session is not session:
-                break
-        if self._session is session:
-            self._is_following = False
-
-    async def _catch_up(self, session: ZooKeeperSession) -> None:
-        for notifications in self._notifications:
-            await notifications.skip(session, self._changed)
-        async with self._reads:
-            await self._read_all(session)
-        self._is_behind = False
-
-    def _failed(self, failure: Failure, session: ZooKeeperSession) -> None:
-        if self._session is not session or failure.check(SessionExpired):
-            return  # Everything is read again on the next session.
-        self._is_following = False
-        self._is_behind = True  # What the notifications have named may not have been read.
-        _log.error(
-            "reading access control lists failed, those read before stay in force; retrying: %s",
-            failure.getErrorMessage(),
-        )
-        self._clock.callLater(_RETRY_S, self._changed)
-
     # Writing
 
     def update(self, pattern: ResourcePattern, change: Callable[[AclEntries], AclEntries]) -> Deferred[None]:
@@ -219,7 +151,7 @@ class AccessControlLists:
 
         async def write(session: ZooKeeperSession) -> None:
             await self._update(session, pattern, change)
-            await self._refresh(session, [pattern])
+            await self._read(session, [pattern])
 
         return ensureDeferred(on_any_session(self._zookeeper, write))
 

@@ -1,7 +1,7 @@
 """Notifications of changes: sequential znodes in one folder, each of which names a thing that has changed.
 
-Each change of a thing creates one; every broker watches the folder and reads the named things again.
-Notifications that are 15 minutes older than the newest one are removed, as in Kafka.
+Each change of a thing creates one; every broker watches the folder and reads the named things again
+(`ChangeFollower`). Notifications that are 15 minutes older than the newest one are removed, as in Kafka.
 """
 
 from __future__ import annotations
@@ -11,14 +11,24 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from twisted.internet.defer import ensureDeferred
+from twisted.python.failure import Failure
+
+from holdfast_log.coordinator.clock import Clock
 from holdfast_log.coordinator.znodes.json_values import BadZnode
-from holdfast_log.coordinator.zookeeper.interface import ZnodeWatch, ZooKeeperSession
+from holdfast_log.coordinator.zookeeper.interface import (
+    SessionExpired,
+    WatchEvent,
+    ZnodeWatch,
+    ZooKeeperSession,
+)
 from holdfast_log.coordinator.zookeeper.pipelined import outcomes, read_all, results
 
 T = TypeVar("T")
 
 EXPIRATION_MS = 15 * 60 * 1000
 _PURGED_TOGETHER = 50
+_RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -94,3 +104,97 @@ class ChangeNotifications(Generic[T]):
             if len(old) < len(there):
                 self._oldest_ms = min(modified_ms for path, modified_ms in there if path not in old)
                 return
+
+
+class ChangeFollower(Generic[T]):
+    """Follows the notifications of some folders: reads what each names, or everything if it may have missed
+    one.
+
+    A `MembershipListener`: it follows them on every session on which the broker is registered, and keeps what
+    it has read while ZooKeeper is away. `what` names the things in the log.
+    """
+
+    def __init__(self, clock: Clock, what: str, notifications: Sequence[ChangeNotifications[T]]) -> None:
+        self._clock = clock
+        self._what = what
+        self._notifications = tuple(notifications)
+        self._session: ZooKeeperSession | None = None
+        self._is_behind = False
+        self._is_following = False
+        self._follow_again = False
+
+    async def _read_all(self, session: ZooKeeperSession) -> None:
+        """Read everything. What is read has all changes that were made before the call."""
+        raise NotImplementedError
+
+    async def _read(self, session: ZooKeeperSession, named: Sequence[T]) -> None:
+        """Read again what notifications name."""
+        raise NotImplementedError
+
+    # MembershipListener
+
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
+        # Reading everything finds the changes that were made while there was no session.
+        self._session = session
+        self._is_behind = True
+        self._is_following = False
+        self._changed()
+
+    def suspended(self) -> None:
+        pass
+
+    def resumed(self) -> None:
+        self._changed()
+
+    def expired(self) -> None:
+        self._session = None
+
+    def registration_failed(self, error: Exception) -> None:
+        pass
+
+    # Notifications
+
+    def _changed(self, event: WatchEvent | None = None) -> None:
+        session = self._session
+        if session is None:
+            return
+        if self._is_following:
+            self._follow_again = True
+            return
+        self._is_following = True
+        ensureDeferred(self._follow(session)).addErrback(self._failed, session)
+
+    async def _follow(self, session: ZooKeeperSession) -> None:
+        """Read what notifications since the last one handled name."""
+        while True:
+            self._follow_again = False
+            if self._is_behind:
+                await self._catch_up(session)
+            for notifications in self._notifications:
+                named = await notifications.news(session, self._changed)
+                if named is None:
+                    self._is_behind = self._follow_again = True
+                elif named:
+                    await self._read(session, named)
+            if not self._follow_again or self._session is not session:
+                break
+        if self._session is session:
+            self._is_following = False
+
+    async def _catch_up(self, session: ZooKeeperSession) -> None:
+        for notifications in self._notifications:
+            await notifications.skip(session, self._changed)
+        await self._read_all(session)
+        self._is_behind = False
+
+    def _failed(self, failure: Failure, session: ZooKeeperSession) -> None:
+        if self._session is not session or failure.check(SessionExpired):
+            return  # Everything is read again on the next session.
+        self._is_following = False
+        self._is_behind = True  # What the notifications have named may not have been read.
+        _log.error(
+            "reading %s failed, those read before stay in force; retrying: %s",
+            self._what,
+            failure.getErrorMessage(),
+        )
+        self._clock.callLater(_RETRY_S, self._changed)

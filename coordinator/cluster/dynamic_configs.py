@@ -1,27 +1,28 @@
 """Dynamic configs: the entities in /config/…, changed at run time and followed by every broker.
 
 Every broker keeps a copy of all of them. A change is one multi: it writes the entity's znode and creates a
-sequential znode in /config/changes, which makes every broker read that entity again. Notifications that are
-15 minutes older than the newest one are removed. Values are text; `broker.settings` parses and validates
-them.
+sequential znode in /config/changes, which makes every broker read that entity again. Values are text;
+`broker.settings` parses and validates them.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
 from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.python.failure import Failure
 
 from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.cluster.change_notifications import (
+    EXPIRATION_MS,
+    ChangeFollower,
+    ChangeNotifications,
+)
 from holdfast_log.coordinator.znodes.configs import (
     CONFIG,
     CONFIG_CHANGE_PREFIX,
-    CONFIG_CHANGES,
     CONFIG_TYPES,
     NESTED,
     config_parents,
@@ -38,24 +39,18 @@ from holdfast_log.coordinator.zookeeper.interface import (
     MultiFailed,
     NodeExists,
     NoNode,
-    SessionExpired,
     SetData,
-    WatchEvent,
     WriteOperation,
     ZooKeeper,
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from holdfast_log.coordinator.zookeeper.pipelined import outcomes, read_all, results
+from holdfast_log.coordinator.zookeeper.pipelined import outcomes, read_all
 from holdfast_log.coordinator.zookeeper.sessions import on_any_session
 
-CHANGE_EXPIRATION_MS = 15 * 60 * 1000
-_PURGED_TOGETHER = 50
 DEFAULT_ENTITY = "<default>"
 """The name of the default entity, whose config applies to all entities of a kind."""
 
-_NOTIFICATION = re.compile(re.escape(CONFIG_CHANGE_PREFIX.rpartition("/")[2]) + r"\d{10}")
-_RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
 Configs: TypeAlias = Mapping[str, str]
@@ -64,25 +59,15 @@ OnChange: TypeAlias = Callable[[str, str, Configs], None]
 Entity: TypeAlias = tuple[str, str]
 
 
-class DynamicConfigs:
-    """A broker's copy of /config, and changes to /config.
+class DynamicConfigs(ChangeFollower[Entity]):
+    """A broker's copy of /config, and changes to /config."""
 
-    A `MembershipListener`: it follows changes on every session on which the broker is registered.
-    """
-
-    def __init__(
-        self, zookeeper: ZooKeeper, clock: Clock, *, expiration_ms: int = CHANGE_EXPIRATION_MS
-    ) -> None:
+    def __init__(self, zookeeper: ZooKeeper, clock: Clock, *, expiration_ms: int = EXPIRATION_MS) -> None:
+        notifications = ChangeNotifications(CONFIG_CHANGE_PREFIX, decode_config_change, expiration_ms)
+        super().__init__(clock, "dynamic configs", [notifications])
         self._zookeeper = zookeeper
-        self._clock = clock
-        self._expiration_ms = expiration_ms
         self._configs: dict[Entity, dict[str, str]] = {}
         self._listeners: list[OnChange] = []
-        self._session: ZooKeeperSession | None = None
-        self._last_seen = ""
-        self._oldest_ms = 0  # Time of the oldest notification, when notifications were last removed.
-        self._reading = False
-        self._read_again = False
 
     def add_listener(self, on_change: OnChange) -> None:
         self._listeners.append(on_change)
@@ -142,9 +127,12 @@ class DynamicConfigs:
 
         return ensureDeferred(on_any_session(self._zookeeper, read))
 
-    async def _read(self, session: ZooKeeperSession, entities: list[Entity]) -> None:
-        found = await read_all(session, [config_path(kind, name) for kind, name in entities])
-        for entity, there in zip(entities, found, strict=True):
+    async def _read_all(self, session: ZooKeeperSession) -> None:
+        await self._load(session)
+
+    async def _read(self, session: ZooKeeperSession, named: Sequence[Entity]) -> None:
+        found = await read_all(session, [config_path(kind, name) for kind, name in named])
+        for entity, there in zip(named, found, strict=True):
             if there is None:
                 self._learn(entity, {})
                 continue
@@ -162,103 +150,6 @@ class DynamicConfigs:
             self._configs.pop(entity, None)
         for on_change in self._listeners:
             on_change(*entity, configs)
-
-    # Notifications (MembershipListener)
-
-    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
-        # Reading everything finds the changes that were made while there was no session.
-        self._session = session
-        self._last_seen = ""
-        ensureDeferred(self._load(session)).addErrback(self._failed)
-        self._changed()
-
-    def suspended(self) -> None:
-        pass
-
-    def resumed(self) -> None:
-        self._changed()
-
-    def expired(self) -> None:
-        self._session = None
-
-    def registration_failed(self, error: Exception) -> None:
-        pass
-
-    def _changed(self, event: WatchEvent | None = None) -> None:
-        if self._session is None:
-            return
-        if self._reading:
-            self._read_again = True
-            return
-        self._reading = True
-        ensureDeferred(self._follow(self._session)).addErrback(self._failed)
-
-    async def _follow(self, session: ZooKeeperSession) -> None:
-        """Read the entities named by notifications since the last one handled."""
-        while True:
-            self._read_again = False
-            found = await session.children(CONFIG_CHANGES, self._changed)
-            # A znode of another name would sort after the notifications, and hide all later ones.
-            names = [name for name in found if _NOTIFICATION.fullmatch(name)]
-            news = [name for name in names if name > self._last_seen]
-            entities, newest_ms = await self._entities_in(session, news)
-            if entities is None:
-                await self._load(session)
-            else:
-                await self._read(session, entities)
-            if news:
-                self._last_seen = news[-1]
-            if newest_ms is not None:
-                await self._purge(session, names, newest_ms)
-            if not self._read_again:
-                break
-        self._reading = False
-
-    async def _entities_in(
-        self, session: ZooKeeperSession, changes: list[str]
-    ) -> tuple[list[Entity] | None, int | None]:
-        """The entities that notifications name, and when the newest was written, by ZooKeeper's clock. None
-        for the entities if a notification was removed before this broker has read it, by a broker whose clock
-        is wrong; None for the time without any."""
-        paths = [f"{CONFIG_CHANGES}/{name}" for name in changes]
-        found = await read_all(session, paths)
-        newest_ms = max((there[1].modified_ms for there in found if there is not None), default=None)
-        entities: dict[Entity, None] = {}
-        for path, there in zip(paths, found, strict=True):
-            if there is None:
-                return None, newest_ms
-            try:
-                entities[decode_config_change(path, there[0])] = None
-            except BadZnode as error:
-                _log.error("ignoring a malformed notification of a config change: %s", error)
-        return list(entities), newest_ms
-
-    async def _purge(self, session: ZooKeeperSession, names: list[str], newest_ms: int) -> None:
-        """Remove notifications that are older than the newest one by more than the expiration time, the
-        oldest first. The times are ZooKeeper's: a broker whose clock is ahead would remove notifications that
-        others have not read.
-
-        Reads up to the first one that is younger, and nothing before that one expires: to look at all of
-        them after each change would cost the square of the number of changes.
-        """
-        if self._oldest_ms <= newest_ms <= self._oldest_ms + self._expiration_ms:
-            return
-        for first in range(0, len(names), _PURGED_TOGETHER):
-            paths = [f"{CONFIG_CHANGES}/{name}" for name in names[first : first + _PURGED_TOGETHER]]
-            stats = await results([session.exists(path) for path in paths])
-            there = [(path, stat.modified_ms) for path, stat in zip(paths, stats, strict=True) if stat]
-            old = [path for path, modified_ms in there if modified_ms < newest_ms - self._expiration_ms]
-            await outcomes([session.delete(path) for path in old])
-            if len(old) < len(there):
-                self._oldest_ms = min(modified_ms for path, modified_ms in there if path not in old)
-                return
-
-    def _failed(self, failure: Failure) -> None:
-        self._reading = False
-        if isinstance(failure.value, SessionExpired):
-            return  # Everything is read again on the next session.
-        _log.error("reading dynamic configs failed; retrying: %s", failure.getErrorMessage())
-        self._clock.callLater(_RETRY_S, self._changed)
 
     # Writing
 

@@ -10,7 +10,8 @@ import pytest
 from twisted.internet.defer import gatherResults
 from twisted.internet.task import Clock
 
-from holdfast_log.coordinator.cluster.dynamic_configs import CHANGE_EXPIRATION_MS, DynamicConfigs
+from holdfast_log.coordinator.cluster.change_notifications import EXPIRATION_MS
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
 from holdfast_log.coordinator.cluster.identity import prepare_layout
 from holdfast_log.coordinator.znodes.configs import (
     CONFIG_CHANGE_PREFIX,
@@ -26,13 +27,14 @@ from tests.reactor import on_reactor, reactor, until
 
 @asynccontextmanager
 async def following(
-    connect: str, clock: Any = reactor, *, expiration_ms: int = CHANGE_EXPIRATION_MS
+    connect: str, clock: Any = reactor, *, expiration_ms: int = EXPIRATION_MS
 ) -> AsyncIterator[tuple[DynamicConfigs, KazooZooKeeper]]:
     async with connected(connect) as client:
         await prepare_layout(client.session)
         configs = DynamicConfigs(client, clock, expiration_ms=expiration_ms)
         await configs.load()
         configs.registered(client.session, 1)
+        await until(lambda: not configs._is_behind)
         yield configs, client
 
 
@@ -124,11 +126,11 @@ async def test_a_broker_whose_clock_is_ahead_removes_no_notification_that_others
     zookeeper: str,
 ) -> None:
     clock = Clock()
-    clock.advance(reactor.seconds() + 10 * CHANGE_EXPIRATION_MS / 1000)
+    clock.advance(reactor.seconds() + 10 * EXPIRATION_MS / 1000)
     async with following(zookeeper, clock) as (one, client):
         await one.update("topics", "t", lambda old: {"a": "1"})
         await one.update("topics", "t", lambda old: {"a": "2"})
-        await until(lambda: one._last_seen.endswith("1") and not one._reading)
+        await until(lambda: one._notifications[0]._last_seen.endswith("1") and not one._is_following)
         assert len(await client.session.children(CONFIG_CHANGES)) == 2
 
 
@@ -158,7 +160,7 @@ async def test_a_change_looks_at_no_notification_that_cannot_be_old_yet(zookeepe
         client.session.exists = lambda path, *watch: (looks.append(path), exists(path, *watch))[1]
         for number in range(10):
             await one.update("topics", "t", lambda old, number=number: {"a": str(number)})
-            await until(lambda: not one._reading)
+            await until(lambda: not one._is_following)
         assert len([path for path in looks if path.startswith(CONFIG_CHANGES)]) <= 60
 
 

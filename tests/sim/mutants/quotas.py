@@ -13,9 +13,8 @@ from holdfast_log.broker.quotas.limits import QuotaLimits
 from holdfast_log.broker.quotas.precedence import Allowance, QuotaTable
 from holdfast_log.broker.requests.calls import ChargedCall
 from holdfast_log.broker.wiring.quotas import BROKER_CLIENT_ID
-from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
-from holdfast_log.coordinator.znodes.configs import CONFIG_CHANGES
-from holdfast_log.coordinator.zookeeper.interface import ZooKeeperSession
+from holdfast_log.coordinator.cluster.change_notifications import ChangeNotifications
+from holdfast_log.coordinator.zookeeper.interface import ZnodeWatch, ZooKeeperSession
 from holdfast_log.protocol.api import Response
 from holdfast_log.protocol.messages.fetch import FetchResponse
 from tests.sim.mutation import Mutation, Patch
@@ -95,13 +94,15 @@ def _answer_whatever_the_fetch_quota() -> Sequence[Patch]:
 
 
 def _overlook_removed_notifications() -> Sequence[Patch]:
-    entities_in = DynamicConfigs._entities_in
+    names = ChangeNotifications._names
 
-    async def mutant(self: DynamicConfigs, session: ZooKeeperSession, changes: list[str]) -> Any:
-        there = [name for name in changes if await session.exists(f"{CONFIG_CHANGES}/{name}")]
-        return await entities_in(self, session, there)
+    async def mutant(
+        self: ChangeNotifications[Any], session: ZooKeeperSession, watch: ZnodeWatch
+    ) -> list[str]:
+        found = await names(self, session, watch)
+        return [name for name in found if await session.exists(f"{self._folder}/{name}")]
 
-    return [(DynamicConfigs, "_entities_in", mutant)]
+    return [(ChangeNotifications, "_names", mutant)]
 
 
 MUTATIONS = (
