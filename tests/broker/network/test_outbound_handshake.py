@@ -6,17 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.handshake import NONCE_BYTES, CallerHandshake, ClusterSecret, Handshake
-from holdfast_log.broker.network.interfaces import Address
-from holdfast_log.broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings, ChannelTimeout
+from holdfast_log.broker.network.outbound import ChannelLost, ChannelSettings, ChannelTimeout
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.frames import SIZE, join_parts
-from holdfast_log.protocol.headers import decode_request_header, encode_response
-from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from holdfast_log.protocol.messages.api_versions import ApiVersionsResponse
 from holdfast_log.protocol.messages.authenticate_broker import AuthenticateBrokerResponse
-from tests.models.wires import Attempt, FakeNetwork
+from tests.broker.network.played_broker import PlayedBroker
 
 KEY = b"k" * 32
 NONCE, OTHER_NONCE = bytes(NONCE_BYTES), b"n" * NONCE_BYTES
@@ -26,41 +22,15 @@ AUTHENTICATE = 30031
 API_VERSIONS = 18
 
 
-class World:
-    """The channel of broker 1 to broker 2, which the test plays."""
+class World(PlayedBroker):
+    """The test plays a broker of a cluster with a secret."""
 
     def __init__(self, *, is_optional: bool = False) -> None:
-        self.clock = Clock()
-        self.network = FakeNetwork()
-        self.outcomes: list[Any] = []
-
         def begin() -> CallerHandshake:
             secret = ClusterSecret((KEY,))
             return CallerHandshake(secret, "cluster", 1, 2, NONCE, is_optional=is_optional)
 
-        address = Address("broker2", 9092)
-        self.channel = BrokerChannel(address, self.network, self.clock, lambda: 0.0, SETTINGS, begin)
-
-    def send(self) -> None:
-        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        self.channel.send(request).addBoth(self.outcomes.append)
-
-    @property
-    def attempt(self) -> Attempt:
-        return self.network.attempts[-1]
-
-    def connect(self) -> None:
-        self.attempt.receiver.connected(self.attempt.wire)
-
-    def sent(self) -> list[int]:
-        """The APIs of the requests since the last call."""
-        return [decode_request_header(frame)[0].api_key for frame in self.attempt.wire.frames()]
-
-    def receive(
-        self, response: AuthenticateBrokerResponse | ApiVersionsResponse, version: int, id_: int
-    ) -> None:
-        data = join_parts(encode_response(response, version, id_))
-        self.attempt.receiver.frames_received([memoryview(bytearray(data))[SIZE.size :]])
+        super().__init__(SETTINGS, begin)
 
     def answer(self, **fields: Any) -> None:
         """Answer the request of the handshake."""

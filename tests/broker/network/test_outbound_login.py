@@ -5,69 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.handshake import CallerHandshake, ClusterSecret
-from holdfast_log.broker.network.interfaces import Address
-from holdfast_log.broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings
-from holdfast_log.protocol.api import Response
+from holdfast_log.broker.network.outbound import ChannelLost, ChannelSettings
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.frames import SIZE, join_parts
-from holdfast_log.protocol.headers import decode_request_header, encode_response
-from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from holdfast_log.protocol.messages.api_versions import ApiVersionsResponse
 from holdfast_log.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from holdfast_log.protocol.sasl.callers import PlainCaller
-from tests.models.wires import Attempt, FakeNetwork
+from tests.broker.network.played_broker import PlayedBroker
 
 SETTINGS = ChannelSettings("broker-1", request_timeout_ms=100_000, backoff_ms=125, backoff_ms_max=500)
 API_VERSIONS, HANDSHAKE, AUTHENTICATE, AUTHENTICATE_BROKER = 18, 17, 36, 30031
 LOGIN_ID = 0x7FFFFFFF
 
 
-class World:
-    """The channel of broker 1 to broker 2, which the test plays."""
+class World(PlayedBroker):
+    """The test plays a SASL listener of broker 2."""
 
     def __init__(self, *, has_secret: bool = False) -> None:
-        self.clock = Clock()
-        self.network = FakeNetwork()
-        self.outcomes: list[Any] = []
         secret = ClusterSecret((b"k" * 32,))
-        self.channel = BrokerChannel(
-            Address("broker2", 9092),
-            self.network,
-            self.clock,
-            lambda: 0.0,
+        super().__init__(
             SETTINGS,
             (lambda: CallerHandshake(secret, "cluster", 1, 2, bytes(32))) if has_secret else None,
             lambda: PlainCaller("broker", "secret"),
         )
 
-    def send(self) -> None:
-        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        self.channel.send(request).addBoth(self.outcomes.append)
-
-    @property
-    def attempt(self) -> Attempt:
-        return self.network.attempts[-1]
-
-    def connect(self) -> None:
-        self.attempt.receiver.connected(self.attempt.wire)
-
-    def sent(self) -> list[int]:
-        """The APIs of the requests since the last call."""
-        return [decode_request_header(frame)[0].api_key for frame in self.attempt.wire.frames()]
-
-    def receive(self, response: Response, version: int, id_: int = LOGIN_ID) -> None:
-        data = join_parts(encode_response(response, version, id_))
-        self.attempt.receiver.frames_received([memoryview(bytearray(data))[SIZE.size :]])
-
     def accept_handshake(self) -> None:
-        self.receive(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), 1)
+        self.receive(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), 1, LOGIN_ID)
 
     def accept_token(self, lifetime_ms: int = 0, **fields: Any) -> None:
         given = {"error_code": 0, "auth_bytes": b"", "session_lifetime_ms": lifetime_ms, **fields}
-        self.receive(SaslAuthenticateResponse(**given), 2)
+        self.receive(SaslAuthenticateResponse(**given), 2, LOGIN_ID)
 
     def answer(self, id_: int) -> None:
         self.receive(ApiVersionsResponse(error_code=0, api_keys=[]), 4, id_)
@@ -108,7 +77,7 @@ def test_a_refusal_fails_the_requests_and_says_why(step: int, caplog: pytest.Log
     world.send()
     world.connect()
     if step == HANDSHAKE:
-        world.receive(SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512"]), 1)
+        world.receive(SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512"]), 1, LOGIN_ID)
     else:
         world.accept_handshake()
         world.accept_token(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="no such user")

@@ -22,7 +22,8 @@ from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.world import Client, World, follow, only_produced, produce_request
+from tests.broker.replication.twins import TwinBrokers
+from tests.broker.world import World, follow, only_produced, produce_request
 from tests.models.batches import batch, timed_batch
 
 compiled = pytest.importorskip(
@@ -59,49 +60,19 @@ class Counted:
         return answer
 
 
-class Twins:
-    """Two brokers that are asked for the same: the first by the compiled function, the other never."""
+class Twins(TwinBrokers):
+    """Two brokers that append the same: the first by the compiled function, the other never."""
 
     def __init__(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any] | None = None
     ) -> None:
         self.counted = Counted()
-        self._monkeypatch = monkeypatch
-        self.worlds = [World(directory / name / "logs", topic_config=config or {}) for name in "cp"]
-        self.clients: list[list[Client]] = [[world.client(), world.client()] for world in self.worlds]
-
-    def both(self, act: Callable[[World], object]) -> None:
-        """Do the same in both brokers."""
-        for world, way in zip(self.worlds, (self.counted, None), strict=True):
-            self._monkeypatch.setattr(usual_append, "_compiled", way)
-            act(world)
+        super().__init__(directory, monkeypatch, usual_append, self.counted, state_of, 2, config)
 
     def send(self, frame: bytes, number: int = 0) -> list[bytes]:
         """Send a frame on the connection of that number. Returns the answers, the same of both."""
-        self.both(lambda world: self._clients_of(world)[number].send_bytes(frame))
-        return self.answers()
-
-    def answers(self) -> list[bytes]:
-        """What both have answered since the last call, on all connections."""
-        found = [
-            [frame.replace(b"/c/logs", b"/p/logs") for client in clients for frame in client.wire.frames()]
-            for clients in self.clients
-        ]
-        assert found[0] == found[1]
-        closed = [[client.connection.is_closed for client in clients] for clients in self.clients]
-        assert closed[0] == closed[1]
-        assert state_of(self.worlds[0]) == state_of(self.worlds[1])
-        return found[0]
-
-    def reopen(self) -> None:
-        """Replace connections that have closed."""
-        for world, clients in zip(self.worlds, self.clients, strict=True):
-            for number, client in enumerate(clients):
-                if client.connection.is_closed:
-                    clients[number] = world.client()
-
-    def _clients_of(self, world: World) -> list[Client]:
-        return self.clients[self.worlds.index(world)]
+        self.send_both(frame, number)
+        return [answer for connection in self.answers() for answer in connection]
 
 
 def state_of(world: World) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,8 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from tests.broker.world import Client, World, fetch_request, only_fetched, produce_request
+from tests.broker.replication.twins import TwinBrokers
+from tests.broker.world import World, fetch_request, only_fetched, produce_request
 from tests.models.batches import batch
 
 compiled = pytest.importorskip(
@@ -57,42 +58,12 @@ class Refusing:
             raise BrokerError(ErrorCode.OWNERSHIP_FENCED, "another reader has it")
 
 
-class Twins:
-    """Two brokers that are asked for the same: the first by the compiled function, the other never."""
+class Twins(TwinBrokers):
+    """Two brokers that are read from alike: the first by the compiled function, the other never."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counted = Counted()
-        self._monkeypatch = monkeypatch
-        self.worlds = [World(directory / name / "logs") for name in "cp"]
-        self.clients: list[list[Client]] = [[world.client() for _ in range(CLIENTS)] for world in self.worlds]
-
-    def both(self, act: Callable[[World], object]) -> None:
-        """Do the same in both brokers."""
-        for world, way in zip(self.worlds, (self.counted, None), strict=True):
-            self._monkeypatch.setattr(usual_fetch, "_compiled", way)
-            act(world)
-
-    def client(self, world: World, number: int) -> Client:
-        return self.clients[self.worlds.index(world)][number]
-
-    def send(self, frame: bytes, number: int) -> None:
-        self.both(lambda world: self.client(world, number).send_bytes(frame))
-
-    def answers(self) -> list[list[bytes]]:
-        """What both have answered on each connection since the last call."""
-        found = [[list(client.wire.frames()) for client in clients] for clients in self.clients]
-        assert found[0] == found[1]
-        closed = [[client.connection.is_closed for client in clients] for clients in self.clients]
-        assert closed[0] == closed[1]
-        assert state_of(self.worlds[0]) == state_of(self.worlds[1])
-        return found[0]
-
-    def reopen(self) -> None:
-        """Replace connections that have closed."""
-        for world, clients in zip(self.worlds, self.clients, strict=True):
-            for number, client in enumerate(clients):
-                if client.connection.is_closed:
-                    clients[number] = world.client()
+        super().__init__(directory, monkeypatch, usual_fetch, self.counted, state_of, CLIENTS)
 
 
 def state_of(world: World) -> Any:
@@ -159,7 +130,7 @@ class Drawing:
             frame[rng.randrange(14, len(frame))] ^= 1 << rng.randrange(8)
         if rng.random() < 0.02:
             del frame[rng.randrange(14, len(frame)) :]
-        self._twins.send(bytes(frame), number)
+        self._twins.send_both(bytes(frame), number)
         self._find(number, version)
 
     def _topics(self, world: World, version: int, *, is_first: bool) -> list[FetchTopic]:
