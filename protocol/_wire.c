@@ -242,10 +242,10 @@ is_memory(PyObject *part)
     return PyBytes_Check(part) || PyByteArray_Check(part) || PyMemoryView_Check(part);
 }
 
-/* Sends the pieces of memory from `*index` on, up to the next slice, and moves `*index` behind them. Returns 1 if all
- * were sent, 0 if not, -1 with an exception. Adds to the totals. */
+/* Sends the pieces of memory from `*index` on without the first `begin` bytes, up to the next slice, and moves `*index`
+ * behind them. Returns 1 if all were sent, 0 if not, -1 with an exception. Adds to the total. */
 static int
-send_memory(int fd, PyObject *parts, Py_ssize_t count, Py_ssize_t *index, Py_ssize_t *sent, Py_ssize_t *left)
+send_memory(int fd, PyObject *parts, Py_ssize_t count, Py_ssize_t *index, Py_ssize_t begin, Py_ssize_t *sent)
 {
     Py_buffer views[PARTS_PER_CALL];
     struct iovec pieces[PARTS_PER_CALL];
@@ -268,11 +268,17 @@ send_memory(int fd, PyObject *parts, Py_ssize_t count, Py_ssize_t *index, Py_ssi
         if (failed < 0) {
             goto done;
         }
-        pieces[used].iov_base = views[used].buf;
-        pieces[used].iov_len = (size_t)views[used].len;
-        total += views[used].len;
         used++;
         (*index)++;
+        Py_buffer *view = &views[used - 1];
+        if (begin > view->len) {
+            PyErr_SetString(PyExc_ValueError, "more bytes of a part were sent than it has");
+            goto done;
+        }
+        pieces[used - 1].iov_base = (char *)view->buf + begin;
+        pieces[used - 1].iov_len = (size_t)(view->len - begin);
+        total += view->len - begin;
+        begin = 0;
     }
     ssize_t written = 0;
     if (total > 0) {
@@ -287,8 +293,7 @@ send_memory(int fd, PyObject *parts, Py_ssize_t count, Py_ssize_t *index, Py_ssi
         }
     }
     *sent += written;
-    *left = total - written;
-    status = *left == 0;
+    status = written == total;
 done:
     while (used > 0) {
         PyBuffer_Release(&views[--used]);
@@ -300,7 +305,7 @@ done:
 /* As send_memory, for the slice at `*index`. A file that ends too early counts as not sent; so the caller's queue
  * meets it again. */
 static int
-send_slice(int fd, PyObject *parts, Py_ssize_t *index, Py_ssize_t *sent, Py_ssize_t *left)
+send_slice(int fd, PyObject *parts, Py_ssize_t *index, Py_ssize_t begin, Py_ssize_t *sent)
 {
     Slice slice;
     PyObject *part = PySequence_GetItem(parts, *index);
@@ -314,8 +319,13 @@ send_slice(int fd, PyObject *parts, Py_ssize_t *index, Py_ssize_t *sent, Py_ssiz
     }
     (*index)++;
     ssize_t written = 0;
+    if (begin > slice.length) {
+        PyErr_SetString(PyExc_ValueError, "more bytes of a part were sent than it has");
+        return -1;
+    }
+    slice.length -= begin;
     if (slice.length > 0) {
-        off_t offset = (off_t)slice.offset;
+        off_t offset = (off_t)(slice.offset + begin);
         int error;
         Py_BEGIN_ALLOW_THREADS
         written = sendfile(fd, slice.fd, &offset, (size_t)slice.length);
@@ -331,26 +341,28 @@ send_slice(int fd, PyObject *parts, Py_ssize_t *index, Py_ssize_t *sent, Py_ssiz
         }
     }
     *sent += written;
-    *left = (Py_ssize_t)slice.length - written;
-    return *left == 0;
+    return written == slice.length;
 }
 #endif
 
-PyDoc_STRVAR(send_parts_doc, "send_parts(fd, parts, turn_bytes) -> tuple[int, bool]");
+PyDoc_STRVAR(send_parts_doc, "send_parts(fd, parts, turn_bytes, begin) -> tuple[int, bool]\n\n"
+                             "Send parts until the socket takes no more, or at least `turn_bytes` were sent. `begin` bytes\n"
+                             "of the first part have been sent before. Returns how many bytes were sent, and whether\n"
+                             "these were all.");
 
 static PyObject *
 send_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 3) {
-        PyErr_SetString(PyExc_TypeError, "send_parts takes 3 arguments");
+    if (nargs != 4) {
+        PyErr_SetString(PyExc_TypeError, "send_parts takes 4 arguments");
         return NULL;
     }
     int fd = (int)PyLong_AsLong(args[0]);
-    Py_ssize_t turn_bytes = PyLong_AsSsize_t(args[2]), count = PyObject_Size(args[1]);
+    Py_ssize_t turn_bytes = PyLong_AsSsize_t(args[2]), begin = PyLong_AsSsize_t(args[3]), count = PyObject_Size(args[1]);
     if (PyErr_Occurred()) {
         return NULL;
     }
-    Py_ssize_t index = 0, sent = 0, left = 0;
+    Py_ssize_t index = 0, sent = 0;
     int status = 1;
     while (index < count && status == 1 && sent < turn_bytes) {
         PyObject *part = PySequence_GetItem(args[1], index);
@@ -360,11 +372,12 @@ send_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         int of_memory = is_memory(part);
         Py_DECREF(part);
 #ifdef __linux__
-        status = of_memory ? send_memory(fd, args[1], count, &index, &sent, &left)
-                           : send_slice(fd, args[1], &index, &sent, &left);
+        status = of_memory ? send_memory(fd, args[1], count, &index, begin, &sent)
+                           : send_slice(fd, args[1], &index, begin, &sent);
 #else
-        status = of_memory ? send_memory(fd, args[1], count, &index, &sent, &left) : 0;
+        status = of_memory ? send_memory(fd, args[1], count, &index, begin, &sent) : 0;
 #endif
+        begin = 0;
     }
     if (status < 0) {
         return NULL;

@@ -6,9 +6,12 @@ import itertools
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from holdfast_log.protocol.frames import FileSlice, Part
+
+SendParts: TypeAlias = "Callable[[int, Sequence[Part], int, int], tuple[int, bool]]"
 
 _PARTS_PER_CALL = 64
 """Maximum pieces of memory in one `sendmsg`; the system takes at most 1024."""
@@ -73,6 +76,17 @@ class Outgoing:
         except (BlockingIOError, InterruptedError):
             return 0
         self._advance(sent)
+        return sent
+
+    def send_with(self, send_parts: SendParts, fd: int, bytes_max: int) -> int:
+        """Send with `protocol._wire.send_parts`, until the socket takes no more or `bytes_max` were sent.
+        Returns the number of bytes sent; if it is 0, `send_some` finds out why. Raises OSError if the
+        connection is broken or a file cannot be read."""
+        if not self.parts:
+            return 0
+        sent, _ = send_parts(fd, self.parts, bytes_max, self._head_sent)
+        if sent:
+            self._advance(sent)
         return sent
 
     def _send_memory(self, sock: socket.socket) -> int:

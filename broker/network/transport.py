@@ -62,13 +62,16 @@ _receive_whole = None if WIRE is None else WIRE.receive
 """The frames received, if they are small and whole; otherwise the number of bytes received, or None if
 there are none."""
 _send_parts = None if WIRE is None else WIRE.send_parts
-"""Sends parts until the socket takes no more. Returns the number of bytes sent, and whether that is all."""
+"""Sends parts, without so many bytes of the first one, until the socket takes no more. Returns the number of
+bytes sent, and whether that is all."""
 
 
 class FrameSocket(tcp.Connection):
     """A `Wire` on a connected socket: the reading and writing of `FrameServer` and `FrameClient`."""
 
     peer: Address
+    _is_plain = True
+    """Whether the peer gets the bytes as they are: `_send_parts` may send them."""
 
     def _prepare(
         self,
@@ -107,7 +110,7 @@ class FrameSocket(tcp.Connection):
             return
         # What _send_now does, without the queue.
         try:
-            sent, is_all = _send_parts(self.fileno(), parts, _TURN_BYTES)
+            sent, is_all = _send_parts(self.fileno(), parts, _TURN_BYTES, 0)
         except OSError as error:
             self._break(error)
             self.startWriting()
@@ -277,15 +280,19 @@ class FrameSocket(tcp.Connection):
     def _send_turn(self) -> None:
         """Send until the socket takes no more, or the turn ends."""
         total = 0
-        while self._outgoing and total < _TURN_BYTES:
-            try:
-                sent = self._outgoing.send_some(self.socket, self.fileno())
-            except (OSError, SliceTooLong) as error:
-                self._break(error)
-                break
-            if sent == 0:
-                break
-            total += sent
+        outgoing = self._outgoing
+        try:
+            if _send_parts is not None and self._is_plain:
+                total = outgoing.send_with(_send_parts, self.fileno(), _TURN_BYTES)
+            if not total:
+                # The socket may be full, or a file may have ended.
+                while outgoing and total < _TURN_BYTES:
+                    sent = outgoing.send_some(self.socket, self.fileno())
+                    if sent == 0:
+                        break
+                    total += sent
+        except (OSError, SliceTooLong) as error:
+            self._break(error)
         if total:
             self._receiver.bytes_sent(total)
 
@@ -432,7 +439,7 @@ class _FramePort(tcp.Port):
 class SocketOptions:
     """Sizes of socket buffers (-1: the system decides), and of the queue of new connections."""
 
-    send_buffer_bytes: Annotated[int, "socket.send.buffer.bytes"] = -1
+    send_buffer_bytes: Annotated[int, "socket.send.buffer.bytes"] = 100 * 1024
     receive_buffer_bytes: Annotated[int, "socket.receive.buffer.bytes"] = -1
     backlog: Annotated[int, "socket.listen.backlog.size"] = 50
 

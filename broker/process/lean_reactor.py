@@ -22,20 +22,21 @@ from holdfast_log.broker.network.transport import FrameClient, FrameServer
 
 
 def make_lean(reactor: Any, turns: TurnTimes) -> None:
-    """Have `reactor` read from `FrameServer` and `FrameClient` sockets without a logging context, and `turns`
-    count its turns. No effect on reactors that do not use epoll."""
+    """Have `reactor` read from `FrameServer` and `FrameClient` sockets, and write to them, without a logging
+    context, and `turns` count its turns. No effect on reactors that do not use epoll."""
     if isinstance(reactor, EPollReactor):
         _LeanPoll(reactor, turns).install()
 
 
 _LONGEST_S = 1_000_000
 """So long waits are left to the reactor, which knows what epoll takes."""
-_READABLE = select.EPOLLIN
+_READABLE, _WRITABLE = select.EPOLLIN, select.EPOLLOUT
+_USUAL = frozenset((_READABLE, _WRITABLE, _READABLE | _WRITABLE))
 _OURS = frozenset((FrameServer, FrameClient))
 
 
 class _LeanPoll:
-    """What `EPollReactor.doPoll` does, with a short way for our own sockets that are readable."""
+    """What `EPollReactor.doPoll` does, with a short way for our own sockets that are readable or writable."""
 
     def __init__(self, reactor: Any, turns: TurnTimes) -> None:
         self._reactor = reactor
@@ -67,14 +68,20 @@ class _LeanPoll:
                 self._woke_s = self._clock_s()
             for fd, event in events:
                 selectable = selectables.get(fd)
-                if event == _READABLE and type(selectable) in _OURS:
+                if event in _USUAL and type(selectable) in _OURS:
+                    is_read, why = False, None
                     try:
-                        why = selectable.doRead()
+                        if event != _WRITABLE:
+                            is_read, why = True, selectable.doRead()
+                        if why is None and event != _READABLE:
+                            is_read, why = False, selectable.doWrite()
                     except BaseException:
                         why = sys.exc_info()[1]
                         log.callWithLogger(selectable, log.err)
                     if why is not None:
-                        log.callWithLogger(selectable, reactor._disconnectSelectable, selectable, why, True)
+                        log.callWithLogger(
+                            selectable, reactor._disconnectSelectable, selectable, why, is_read
+                        )
                 elif selectable is not None:
                     log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, fd, event)
             if not events or reactor.threadCallQueue or reactor._newTimedCalls or reactor._justStopped:

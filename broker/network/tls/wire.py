@@ -53,6 +53,7 @@ class TlsSocket(FrameSocket):
     """What both ends of a connection over TLS share."""
 
     _wrap: Callable[[socket.socket], TlsStream]
+    _is_plain = False
     _tls = TlsState.WAITING
     _stream: TlsStream | None = None  # the socket, once it is one of TLS
     _rereads = False

@@ -265,6 +265,15 @@ class TestSending:
             assert pair.server not in pair.reactor.writers
             assert pair.collect(len(join_parts(parts))) == join_parts(parts)
 
+    def test_no_more_of_a_part_is_left_out_than_it_has(self, file: OsFile) -> None:
+        assert WIRE is not None
+        one, other = socket.socketpair()
+        with one, other:
+            for part in (b"abc", FileSlice(file, 0, 3)):
+                with pytest.raises(ValueError, match="more bytes of a part"):
+                    WIRE.send_parts(one.fileno(), [part], 100, 4)
+                assert WIRE.send_parts(one.fileno(), [part], 100, 3) == (0, True)
+
     @pytest.mark.parametrize("is_compiled", [True, False])
     def test_a_peer_that_is_gone_breaks_the_connection_at_the_next_write(
         self, is_compiled: bool, caplog: pytest.LogCaptureFixture
@@ -335,14 +344,14 @@ class TestMemory:
         other.setblocking(False)
 
         def act() -> None:
-            assert wire.send_parts(left, parts, 1 << 20) == (7 * FRAMES_MAX, True)
+            assert wire.send_parts(left, parts, 1 << 20, 0) == (7 * FRAMES_MAX, True)
             assert len(wire.receive(right, scratch, 10, 1000)) == FRAMES_MAX
-            assert wire.send_parts(left, [b"\0\0\0\5ab"], 1 << 20) == (6, True)
+            assert wire.send_parts(left, [b"x\0\0\0\5ab"], 1 << 20, 1) == (6, True)
             assert wire.receive(right, scratch, 10, 1000) == 6
             assert wire.receive(right, scratch, 10, 1000) is None
             for broken in ([b"", 5], [FileSlice(cast(Any, None), 0, 1)]):
                 with contextlib.suppress(AttributeError):
-                    wire.send_parts(left, broken, 1 << 20)
+                    wire.send_parts(left, broken, 1 << 20, 0)
                     raise AssertionError("a part that is neither memory nor a slice was sent")
             with contextlib.suppress(OSError):
                 wire.receive(1 << 20, scratch, 10, 1000)

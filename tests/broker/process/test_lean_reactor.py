@@ -15,6 +15,7 @@ from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.network.transport import FrameServer
 from holdfast_log.broker.process.lean_reactor import make_lean
+from holdfast_log.protocol.frames import SIZE
 from tests.broker.network.test_transport import Client, echo, framed, serving
 from tests.reactor import on_reactor, reactor, until
 
@@ -60,6 +61,24 @@ async def answer_requests(in_context: list[object]) -> None:
 
 def test_requests_are_answered_without_a_logging_context(in_context: list[object]) -> None:
     answer_requests(in_context)
+
+
+@on_reactor
+async def answer_at_length(in_context: list[object]) -> None:
+    answer = bytes(range(256)) * (64 << 10)  # far more than a socket takes at once
+
+    def handle(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
+        reply.send([SIZE.pack(len(answer)), answer])
+
+    with serving(handle) as server, Client(server) as client:
+        for _ in range(3):
+            await client.send(framed(b"a"))
+            assert await client.receive_frame() == answer
+        assert not [each for each in in_context if isinstance(each, FrameServer)]
+
+
+def test_long_answers_are_sent_without_a_logging_context(in_context: list[object]) -> None:
+    answer_at_length(in_context)
 
 
 @on_reactor
