@@ -27,7 +27,7 @@ MODULES = (
     "protocol._turns",
     "protocol._wire",
 )
-HEADERS = ["holdfast_log/protocol/_record_validation.h", "holdfast_log/protocol/_slots.h"]
+HEADERS = [f"holdfast_log/protocol/_{name}.h" for name in ("reading", "record_validation", "slots")]
 IS_PURE = bool(os.environ.get("HOLDFAST_PURE_PYTHON"))
 IS_LIMITED = bool(os.environ.get("HOLDFAST_LIMITED_API"))
 LINK_ARGUMENTS = ["-Wl,--no-as-needed", "-lc"] if sys.platform.startswith("linux") else []

@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_reading.h"
+
 #define FIRST_WITH_SESSIONS 7
 #define FIRST_WITH_LEADER_EPOCH 9
 #define FIRST_WITH_RACK 11
@@ -75,11 +77,10 @@ static PyObject *minus_one, *no_bytes, *no_text;
 /* Decoding ------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    const uint8_t *at;
-    const uint8_t *end;
+    Cursor cursor;
     int version;
     Py_ssize_t room;
-} Cursor;
+} Reading;
 
 /* The result of reading: the generic decoder is to be asked, or a Python error is set. */
 enum { READ = 0, UNUSUAL = 1, FAILED = -1 };
@@ -92,66 +93,20 @@ enum { READ = 0, UNUSUAL = 1, FAILED = -1 };
         }                                                                                                         \
     } while (0)
 
-static inline uint64_t
-big_endian(const uint8_t *at, int size)
-{
-    uint64_t value = 0;
-    for (int index = 0; index < size; index++) {
-        value = value << 8 | at[index];
-    }
-    return value;
-}
-
-static inline int
-read_int(Cursor *cursor, int size, int64_t *value)
-{
-    if (cursor->end - cursor->at < size) {
-        return UNUSUAL;
-    }
-    uint64_t raw = big_endian(cursor->at, size);
-    cursor->at += size;
-    int unused = 64 - 8 * size;
-    *value = (int64_t)(raw << unused) >> unused;
-    return READ;
-}
-
-/* An unsigned varint of one or two bytes; lengths of usual requests need no more. */
-static inline int
-read_length(Cursor *cursor, int64_t *value)
-{
-    if (cursor->at >= cursor->end) {
-        return UNUSUAL;
-    }
-    int64_t found = *cursor->at++;
-    if (found > 0x7F) {
-        if (cursor->at >= cursor->end || *cursor->at > 0x7F) {
-            return UNUSUAL;
-        }
-        found = (found & 0x7F) | (int64_t)*cursor->at++ << 7;
-    }
-    *value = found - 1;
-    return READ;
-}
-
 static int
-read_count(Cursor *cursor, int64_t *count)
+read_count(Reading *reading, int64_t *count)
 {
-    TRY(cursor->version >= FIRST_FLEXIBLE ? read_length(cursor, count) : read_int(cursor, 4, count));
-    if (*count < 0 || *count > cursor->room) {
+    if (read_length(&reading->cursor, 4, count) < 0 || *count < 0 || *count > reading->room) {
         return UNUSUAL;
     }
-    cursor->room -= (Py_ssize_t)*count;
+    reading->room -= (Py_ssize_t)*count;
     return READ;
 }
 
-/* The end of a struct: no tagged fields. */
 static inline int
-read_no_tags(Cursor *cursor)
+read_no_tags(Reading *reading)
 {
-    if (cursor->version < FIRST_FLEXIBLE) {
-        return READ;
-    }
-    return cursor->at < cursor->end && *cursor->at++ == 0 ? READ : UNUSUAL;
+    return end_struct(&reading->cursor) < 0 ? UNUSUAL : READ;
 }
 
 /* Sets an attribute to a new reference, which is released. */
@@ -173,25 +128,27 @@ set(PyObject *object, const Slot *slot, PyObject *value)
 }
 
 static inline int
-set_int(Cursor *cursor, PyObject *object, const Slot *slot, int size)
+set_int(Reading *reading, PyObject *object, const Slot *slot, int size)
 {
     int64_t value;
-    TRY(read_int(cursor, size, &value));
+    if (read_number(&reading->cursor, size, &value) < 0) {
+        return UNUSUAL;
+    }
     return set_new(object, slot, PyLong_FromLongLong(value));
 }
 
 static int
-set_text(Cursor *cursor, PyObject *object, const Slot *slot)
+set_text(Reading *reading, PyObject *object, const Slot *slot)
 {
-    int64_t length;
-    TRY(cursor->version >= FIRST_FLEXIBLE ? read_length(cursor, &length) : read_int(cursor, 2, &length));
-    if (length < 0 || length > cursor->end - cursor->at) {
+    int64_t size;
+    const uint8_t *at = read_length(&reading->cursor, 2, &size) < 0 ? NULL : take(&reading->cursor, size);
+    if (at == NULL) {
         return UNUSUAL;
     }
-    if (!length) {
+    if (!size) {
         return set(object, slot, no_text);
     }
-    PyObject *text = PyUnicode_DecodeUTF8((const char *)cursor->at, (Py_ssize_t)length, NULL);
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)size, NULL);
     if (text == NULL) {
         if (!PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
             return FAILED;
@@ -199,25 +156,24 @@ set_text(Cursor *cursor, PyObject *object, const Slot *slot)
         PyErr_Clear();
         return UNUSUAL;
     }
-    cursor->at += length;
     return set_new(object, slot, text);
 }
 
 static int
-set_topic(Cursor *cursor, PyObject *object)
+set_topic(Reading *reading, PyObject *object)
 {
-    if (cursor->version < FIRST_WITH_IDS) {
-        TRY(set_text(cursor, object, &d_topic));
+    if (reading->version < FIRST_WITH_IDS) {
+        TRY(set_text(reading, object, &d_topic));
         return set(object, &d_topic_id, bound.no_id);
     }
-    if (cursor->end - cursor->at < UUID_BYTES) {
+    const uint8_t *at = take(&reading->cursor, UUID_BYTES);
+    if (at == NULL) {
         return UNUSUAL;
     }
-    PyObject *raw = PyBytes_FromStringAndSize((const char *)cursor->at, UUID_BYTES);
+    PyObject *raw = PyBytes_FromStringAndSize((const char *)at, UUID_BYTES);
     if (raw == NULL) {
         return FAILED;
     }
-    cursor->at += UUID_BYTES;
     PyObject *id = PyObject_CallFunctionObjArgs(bound.uuid_of, raw, NULL);
     Py_DECREF(raw);
     TRY(set(object, &d_topic, no_text));
@@ -225,39 +181,39 @@ set_topic(Cursor *cursor, PyObject *object)
 }
 
 static int
-fill_partition(Cursor *cursor, PyObject *partition)
+fill_partition(Reading *reading, PyObject *partition)
 {
-    int version = cursor->version;
-    TRY(set_int(cursor, partition, &d_partition, 4));
-    TRY(version >= FIRST_WITH_LEADER_EPOCH ? set_int(cursor, partition, &d_current_leader_epoch, 4)
+    int version = reading->version;
+    TRY(set_int(reading, partition, &d_partition, 4));
+    TRY(version >= FIRST_WITH_LEADER_EPOCH ? set_int(reading, partition, &d_current_leader_epoch, 4)
                                            : set(partition, &d_current_leader_epoch, minus_one));
-    TRY(set_int(cursor, partition, &d_fetch_offset, 8));
-    TRY(version >= FIRST_FLEXIBLE ? set_int(cursor, partition, &d_last_fetched_epoch, 4)
+    TRY(set_int(reading, partition, &d_fetch_offset, 8));
+    TRY(version >= FIRST_FLEXIBLE ? set_int(reading, partition, &d_last_fetched_epoch, 4)
                                   : set(partition, &d_last_fetched_epoch, minus_one));
-    TRY(version >= FIRST_WITH_LOG_START ? set_int(cursor, partition, &d_log_start_offset, 8)
+    TRY(version >= FIRST_WITH_LOG_START ? set_int(reading, partition, &d_log_start_offset, 8)
                                         : set(partition, &d_log_start_offset, minus_one));
-    TRY(set_int(cursor, partition, &d_partition_max_bytes, 4));
-    TRY(read_no_tags(cursor));
+    TRY(set_int(reading, partition, &d_partition_max_bytes, 4));
+    TRY(read_no_tags(reading));
     TRY(set(partition, &d_owner_token, minus_one));
     TRY(set(partition, &d_owner_secret, no_bytes));
     return set(partition, &d_has_refused, Py_False);
 }
 
-static int fill_topic(Cursor *cursor, PyObject *topic);
+static int fill_topic(Reading *reading, PyObject *topic);
 
 /* Sets an attribute to a list of `type`, each filled by `fill`. */
 static int
-set_list(Cursor *cursor, PyObject *object, const Slot *slot, PyTypeObject *type, int (*fill)(Cursor *, PyObject *))
+set_list(Reading *reading, PyObject *object, const Slot *slot, PyTypeObject *type, int (*fill)(Reading *, PyObject *))
 {
     int64_t count;
-    TRY(read_count(cursor, &count));
+    TRY(read_count(reading, &count));
     PyObject *items = PyList_New(0);
     if (items == NULL) {
         return FAILED;
     }
     for (int64_t index = 0; index < count; index++) {
         PyObject *item = PyType_GenericAlloc(type, 0);
-        int outcome = item == NULL ? FAILED : fill(cursor, item);
+        int outcome = item == NULL ? FAILED : fill(reading, item);
         if (outcome == READ && PyList_Append(items, item) < 0) {
             outcome = FAILED;
         }
@@ -271,44 +227,44 @@ set_list(Cursor *cursor, PyObject *object, const Slot *slot, PyTypeObject *type,
 }
 
 static int
-fill_topic(Cursor *cursor, PyObject *topic)
+fill_topic(Reading *reading, PyObject *topic)
 {
-    TRY(set_topic(cursor, topic));
-    TRY(set_list(cursor, topic, &d_partitions, bound.partition, fill_partition));
-    return read_no_tags(cursor);
+    TRY(set_topic(reading, topic));
+    TRY(set_list(reading, topic, &d_partitions, bound.partition, fill_partition));
+    return read_no_tags(reading);
 }
 
 static int
-fill_request(Cursor *cursor, PyObject *request)
+fill_request(Reading *reading, PyObject *request)
 {
-    int version = cursor->version;
+    int version = reading->version;
     TRY(set(request, &d_cluster_id, Py_None));
-    TRY(version < FIRST_WITHOUT_REPLICA_ID ? set_int(cursor, request, &d_replica_id, 4)
+    TRY(version < FIRST_WITHOUT_REPLICA_ID ? set_int(reading, request, &d_replica_id, 4)
                                            : set(request, &d_replica_id, minus_one));
     TRY(set(request, &d_replica_state, bound.replica_state));
-    TRY(set_int(cursor, request, &d_max_wait_ms, 4));
-    TRY(set_int(cursor, request, &d_min_bytes, 4));
-    TRY(set_int(cursor, request, &d_max_bytes, 4));
-    TRY(set_int(cursor, request, &d_isolation_level, 1));
+    TRY(set_int(reading, request, &d_max_wait_ms, 4));
+    TRY(set_int(reading, request, &d_min_bytes, 4));
+    TRY(set_int(reading, request, &d_max_bytes, 4));
+    TRY(set_int(reading, request, &d_isolation_level, 1));
     if (version >= FIRST_WITH_SESSIONS) {
-        TRY(set_int(cursor, request, &d_session_id, 4));
-        TRY(set_int(cursor, request, &d_session_epoch, 4));
+        TRY(set_int(reading, request, &d_session_id, 4));
+        TRY(set_int(reading, request, &d_session_epoch, 4));
     }
     else {
         TRY(set_new(request, &d_session_id, PyLong_FromLong(0)));
         TRY(set(request, &d_session_epoch, minus_one));
     }
-    TRY(set_list(cursor, request, &d_topics, bound.topic, fill_topic));
+    TRY(set_list(reading, request, &d_topics, bound.topic, fill_topic));
     if (version >= FIRST_WITH_SESSIONS) {
         int64_t forgotten;
-        TRY(read_count(cursor, &forgotten));
+        TRY(read_count(reading, &forgotten));
         if (forgotten) {
             return UNUSUAL;
         }
     }
     TRY(set_new(request, &d_forgotten_topics_data, PyList_New(0)));
-    TRY(version >= FIRST_WITH_RACK ? set_text(cursor, request, &d_rack_id) : set(request, &d_rack_id, no_text));
-    return read_no_tags(cursor);
+    TRY(version >= FIRST_WITH_RACK ? set_text(reading, request, &d_rack_id) : set(request, &d_rack_id, no_text));
+    return read_no_tags(reading);
 }
 
 static int
@@ -342,8 +298,10 @@ decode(PyObject *module, PyObject *args)
     }
     else if ((request = PyType_GenericAlloc(bound.request, 0)) != NULL) {
         const uint8_t *start = frame.buf;
-        Cursor cursor = {start + position, start + frame.len, version, MAX_ELEMENTS};
-        outcome = fill_request(&cursor, request);
+        Reading reading = {
+            {start + position, start + frame.len, version >= FIRST_FLEXIBLE}, version, MAX_ELEMENTS,
+        };
+        outcome = fill_request(&reading, request);
     }
     PyBuffer_Release(&frame);
     if (outcome == READ) {

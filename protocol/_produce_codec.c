@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_reading.h"
 #include "_record_validation.h"
 #include "_slots.h"
 
@@ -23,7 +24,6 @@
 #define LOG_START_FROM 5
 #define MESSAGE_FROM 8   /* record errors and an error message */
 #define ELEMENTS_MAX 64  /* topics and partitions of a request; more are left to Python, which limits memory */
-#define STRING_BYTES_MAX 0x7FFF
 
 #define HEADER_SIZE 61
 #define LOG_OVERHEAD 12
@@ -144,139 +144,48 @@ leave_to_python(void)
     Py_RETURN_NONE;
 }
 
-/* Numbers in bytes ------------------------------------------------------------------------------------------ */
-
-static inline uint64_t
-read_number(const uint8_t *at, int size)
-{
-    uint64_t number = 0;
-    for (int index = 0; index < size; index++) {
-        number = number << 8 | at[index];
-    }
-    return number;
-}
-
-static inline int16_t
-int16_at(const uint8_t *at)
-{
-    return (int16_t)read_number(at, 2);
-}
-
-static inline int32_t
-int32_at(const uint8_t *at)
-{
-    return (int32_t)read_number(at, 4);
-}
-
-static inline int64_t
-int64_at(const uint8_t *at)
-{
-    return (int64_t)read_number(at, 8);
-}
-
-static inline void
-write_number(uint8_t *at, uint64_t number, int size)
-{
-    for (int index = size - 1; index >= 0; index--) {
-        at[index] = (uint8_t)number;
-        number >>= 8;
-    }
-}
-
 /* Decoding a request ---------------------------------------------------------------------------------------- */
 
 typedef struct {
     const State *state;
     PyObject *frame;
     const uint8_t *begin;
-    const uint8_t *at;
-    const uint8_t *end;
-    int is_flexible;
+    Cursor cursor;
     int elements;
-} Cursor;
-
-/* The next `size` bytes; NULL if fewer remain. */
-static inline const uint8_t *
-take(Cursor *cursor, int64_t size)
-{
-    if (size < 0 || size > cursor->end - cursor->at) {
-        return NULL;
-    }
-    const uint8_t *taken = cursor->at;
-    cursor->at += size;
-    return taken;
-}
-
-/* A length, -1 for null: a varint of length plus one in flexible versions, otherwise a number of `size` bytes. */
-static int
-read_length(Cursor *cursor, int size, int64_t *length)
-{
-    if (!cursor->is_flexible) {
-        const uint8_t *at = take(cursor, size);
-        if (at == NULL) {
-            return -1;
-        }
-        *length = size == 2 ? int16_at(at) : int32_at(at);
-        return 0;
-    }
-    uint64_t value = 0;
-    for (int shift = 0; shift <= 28; shift += 7) {
-        const uint8_t *at = take(cursor, 1);
-        if (at == NULL) {
-            return -1;
-        }
-        value |= (uint64_t)(*at & 0x7F) << shift;
-        if (*at < 0x80) {
-            *length = (int64_t)value - 1;
-            return value > UINT32_MAX ? -1 : 0;
-        }
-    }
-    return -1;
-}
+} Request;
 
 static int
-read_count(Cursor *cursor, int64_t *count)
+read_count(Request *request, int64_t *count)
 {
-    if (read_length(cursor, 4, count) < 0 || *count < 0 || *count > ELEMENTS_MAX - cursor->elements) {
+    if (read_length(&request->cursor, 4, count) < 0 || *count < 0 || *count > ELEMENTS_MAX - request->elements) {
         return -1;
     }
-    cursor->elements += (int)*count;
+    request->elements += (int)*count;
     return 0;
 }
 
-/* The end of a struct: in flexible versions the number of its tagged fields, which the usual request has not. */
-static int
-end_struct(Cursor *cursor)
-{
-    if (!cursor->is_flexible) {
-        return 0;
-    }
-    const uint8_t *at = take(cursor, 1);
-    return at == NULL || *at != 0 ? -1 : 0;
-}
-
 static PyObject *
-read_records(Cursor *cursor)
+read_records(Request *request)
 {
     int64_t size;
-    if (read_length(cursor, 4, &size) < 0) {
+    if (read_length(&request->cursor, 4, &size) < 0) {
         return NULL;
     }
     if (size == -1) {
         Py_RETURN_NONE;
     }
-    const uint8_t *at = take(cursor, size);
+    const uint8_t *at = take(&request->cursor, size);
     if (at == NULL) {
         return NULL;
     }
-    return PySequence_GetSlice(cursor->frame, at - cursor->begin, cursor->at - cursor->begin);
+    return PySequence_GetSlice(request->frame, at - request->begin, request->cursor.at - request->begin);
 }
 
 static PyObject *
-read_partition(Cursor *cursor)
+read_partition(Request *request)
 {
-    const State *state = cursor->state;
-    const uint8_t *at = take(cursor, 4);
+    const State *state = request->state;
+    const uint8_t *at = take(&request->cursor, 4);
     if (at == NULL) {
         return NULL;
     }
@@ -285,8 +194,8 @@ read_partition(Cursor *cursor)
         return NULL;
     }
     if (set_new(&state->index, data, PyLong_FromLong(int32_at(at))) < 0
-        || set_new(&state->records, data, read_records(cursor)) < 0 || set_defaults(&state->data_rest, data) < 0
-        || end_struct(cursor) < 0) {
+        || set_new(&state->records, data, read_records(request)) < 0 || set_defaults(&state->data_rest, data) < 0
+        || end_struct(&request->cursor) < 0) {
         Py_DECREF(data);
         return NULL;
     }
@@ -294,21 +203,21 @@ read_partition(Cursor *cursor)
 }
 
 static PyObject *
-read_name(Cursor *cursor)
+read_name(Request *request)
 {
     int64_t size;
-    if (read_length(cursor, 2, &size) < 0 || size > STRING_BYTES_MAX) {
+    if (read_length(&request->cursor, 2, &size) < 0 || size > STRING_BYTES_MAX) {
         return NULL;
     }
-    const uint8_t *at = take(cursor, size);
+    const uint8_t *at = take(&request->cursor, size);
     return at == NULL ? NULL : PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)size, NULL);
 }
 
 static PyObject *
-read_list(Cursor *cursor, PyObject *(*read_element)(Cursor *))
+read_list(Request *request, PyObject *(*read_element)(Request *))
 {
     int64_t count;
-    if (read_count(cursor, &count) < 0) {
+    if (read_count(request, &count) < 0) {
         return NULL;
     }
     PyObject *list = PyList_New((Py_ssize_t)count);
@@ -316,7 +225,7 @@ read_list(Cursor *cursor, PyObject *(*read_element)(Cursor *))
         return NULL;
     }
     for (Py_ssize_t number = 0; number < count; number++) {
-        PyObject *element = read_element(cursor);
+        PyObject *element = read_element(request);
         if (element == NULL || PyList_SetItem(list, number, element) < 0) {
             Py_DECREF(list);
             return NULL;
@@ -326,15 +235,15 @@ read_list(Cursor *cursor, PyObject *(*read_element)(Cursor *))
 }
 
 static PyObject *
-read_topic(Cursor *cursor)
+read_topic(Request *request)
 {
-    const State *state = cursor->state;
+    const State *state = request->state;
     PyObject *topic = new_object(state->topic);
     if (topic == NULL) {
         return NULL;
     }
-    if (set_new(&state->name, topic, read_name(cursor)) < 0
-        || set_new(&state->partition_data, topic, read_list(cursor, read_partition)) < 0 || end_struct(cursor) < 0) {
+    if (set_new(&state->name, topic, read_name(request)) < 0
+        || set_new(&state->partition_data, topic, read_list(request, read_partition)) < 0 || end_struct(&request->cursor) < 0) {
         Py_DECREF(topic);
         return NULL;
     }
@@ -342,30 +251,30 @@ read_topic(Cursor *cursor)
 }
 
 static PyObject *
-read_request(Cursor *cursor)
+read_request(Request *request)
 {
-    const State *state = cursor->state;
+    const State *state = request->state;
     int64_t size;
     /* A transactional id is refused, with a message, in Python. */
-    if (read_length(cursor, 2, &size) < 0 || size != -1) {
+    if (read_length(&request->cursor, 2, &size) < 0 || size != -1) {
         return NULL;
     }
-    const uint8_t *at = take(cursor, 6);
+    const uint8_t *at = take(&request->cursor, 6);
     if (at == NULL) {
         return NULL;
     }
-    PyObject *request = new_object(state->request);
-    if (request == NULL) {
+    PyObject *made = new_object(state->request);
+    if (made == NULL) {
         return NULL;
     }
-    if (set(&state->transactional_id, request, Py_None) < 0
-        || set_new(&state->acks, request, PyLong_FromLong(int16_at(at))) < 0
-        || set_new(&state->timeout_ms, request, PyLong_FromLong(int32_at(at + 2))) < 0
-        || set_new(&state->topic_data, request, read_list(cursor, read_topic)) < 0 || end_struct(cursor) < 0) {
-        Py_DECREF(request);
+    if (set(&state->transactional_id, made, Py_None) < 0
+        || set_new(&state->acks, made, PyLong_FromLong(int16_at(at))) < 0
+        || set_new(&state->timeout_ms, made, PyLong_FromLong(int32_at(at + 2))) < 0
+        || set_new(&state->topic_data, made, read_list(request, read_topic)) < 0 || end_struct(&request->cursor) < 0) {
+        Py_DECREF(made);
         return NULL;
     }
-    return request;
+    return made;
 }
 
 PyDoc_STRVAR(decode_doc, "decode(frame, version, position)\n--\n\n"
@@ -390,15 +299,13 @@ decode(PyObject *module, PyObject *const *args, Py_ssize_t count)
     PyObject *request = NULL;
     if (position >= 0 && position <= buffer.len) {
         const uint8_t *begin = buffer.buf;
-        Cursor cursor = {
+        Request reading = {
             .state = PyModule_GetState(module),
             .frame = args[0],
             .begin = begin,
-            .at = begin + position,
-            .end = begin + buffer.len,
-            .is_flexible = version >= FLEXIBLE_FROM,
+            .cursor = {begin + position, begin + buffer.len, version >= FLEXIBLE_FROM},
         };
-        request = read_request(&cursor);
+        request = read_request(&reading);
     }
     PyBuffer_Release(&buffer);
     return request == NULL ? leave_to_python() : request;
@@ -741,7 +648,7 @@ has_valid_crc(const State *state, const uint8_t *batch, Py_ssize_t size)
     }
     unsigned long found = PyLong_AsUnsignedLong(sum);
     Py_DECREF(sum);
-    return !PyErr_Occurred() && found == read_number(batch + 17, 4);
+    return !PyErr_Occurred() && found == number_at(batch + 17, 4);
 }
 
 /* Whether the records of an uncompressed batch are sound, and its header has their largest timestamp. */
@@ -763,7 +670,7 @@ as_header(const State *state, const uint8_t *batch)
         int32_at(batch + 8),
         int32_at(batch + LEADER_EPOCH_AT),
         (int8_t)batch[16],
-        (int64_t)read_number(batch + 17, 4),
+        (int64_t)number_at(batch + 17, 4),
         int16_at(batch + 21),
         int32_at(batch + 23),
         int64_at(batch + 27),

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../protocol/_reading.h"
 #include "../../protocol/_slots.h"
 
 #define FIRST_VERSION 3   /* the first with record batches */
@@ -25,7 +26,6 @@
 #define LOG_START_FROM 5
 #define MESSAGE_FROM 8    /* record errors and an error message */
 #define PARTITIONS_MAX 64 /* of a request; more are left to Python */
-#define STRING_BYTES_MAX 0x7FFF
 #define ACKS_ALL (-1)
 #define ACKS_LEADER 1
 #define NO_TIMESTAMP (-1)
@@ -143,27 +143,6 @@ is_true(const State *state, PyObject *object, int name)
     return truth;
 }
 
-/* Numbers in bytes ------------------------------------------------------------------------------------------ */
-
-static inline uint64_t
-read_number(const uint8_t *at, int size)
-{
-    uint64_t number = 0;
-    for (int index = 0; index < size; index++) {
-        number = number << 8 | at[index];
-    }
-    return number;
-}
-
-static inline void
-write_number(uint8_t *at, uint64_t number, int size)
-{
-    for (int index = size - 1; index >= 0; index--) {
-        at[index] = (uint8_t)number;
-        number >>= 8;
-    }
-}
-
 /* The request ----------------------------------------------------------------------------------------------- */
 
 /* The batch for one partition. The topic's name is where the frame has it. */
@@ -183,65 +162,14 @@ typedef struct {
     const State *state;
     PyObject *replicas, *topics, *right, *watched; /* of the broker */
     PyObject *origin, *frame;
-    uint8_t *begin, *at, *end;
-    int is_flexible;
+    uint8_t *begin;
+    Cursor cursor;
     int16_t acks;
     int32_t timeout_ms;
     PyObject *date; /* the time of day in ms */
     int topic_count, count;
     Batch batches[PARTITIONS_MAX];
 } Request;
-
-/* The next `size` bytes; NULL if fewer remain. */
-static inline uint8_t *
-take(Request *request, int64_t size)
-{
-    if (size < 0 || size > request->end - request->at) {
-        return NULL;
-    }
-    uint8_t *taken = request->at;
-    request->at += size;
-    return taken;
-}
-
-/* A length, -1 for null: a varint of length plus one in flexible versions, otherwise a number of `size` bytes. */
-static int
-read_length(Request *request, int size, int64_t *length)
-{
-    if (!request->is_flexible) {
-        const uint8_t *at = take(request, size);
-        if (at == NULL) {
-            return -1;
-        }
-        uint64_t number = read_number(at, size);
-        *length = size == 2 ? (int16_t)number : (int32_t)number;
-        return 0;
-    }
-    uint64_t value = 0;
-    for (int shift = 0; shift <= 28; shift += 7) {
-        const uint8_t *at = take(request, 1);
-        if (at == NULL) {
-            return -1;
-        }
-        value |= (uint64_t)(*at & 0x7F) << shift;
-        if (*at < 0x80) {
-            *length = (int64_t)value - 1;
-            return value > UINT32_MAX ? -1 : 0;
-        }
-    }
-    return -1;
-}
-
-/* The end of a struct: in flexible versions the number of its tagged fields, which the usual request has not. */
-static int
-end_struct(Request *request)
-{
-    if (!request->is_flexible) {
-        return 0;
-    }
-    const uint8_t *at = take(request, 1);
-    return at == NULL || *at != 0 ? -1 : 0;
-}
 
 static int
 read_partition(Request *request, const uint8_t *name, Py_ssize_t name_size)
@@ -250,20 +178,20 @@ read_partition(Request *request, const uint8_t *name, Py_ssize_t name_size)
         return -1;
     }
     int64_t size;
-    const uint8_t *index = take(request, 4);
-    if (index == NULL || read_length(request, 4, &size) < 0) {
+    const uint8_t *index = take(&request->cursor, 4);
+    if (index == NULL || read_length(&request->cursor, 4, &size) < 0) {
         return -1;
     }
-    uint8_t *records = take(request, size);
-    if (records == NULL || end_struct(request) < 0) {
+    const uint8_t *records = take(&request->cursor, size);
+    if (records == NULL || end_struct(&request->cursor) < 0) {
         return -1;
     }
     Batch *batch = &request->batches[request->count++];
     memset(batch, 0, sizeof *batch);
     batch->name = name;
     batch->name_size = name_size;
-    batch->index = (int32_t)read_number(index, 4);
-    batch->batch = records;
+    batch->index = int32_at(index);
+    batch->batch = request->begin + (records - request->begin); /* The frame may be written. */
     batch->batch_size = (Py_ssize_t)size;
     return 0;
 }
@@ -272,11 +200,11 @@ static int
 read_topic(Request *request)
 {
     int64_t size, partitions;
-    if (read_length(request, 2, &size) < 0 || size > STRING_BYTES_MAX) {
+    if (read_length(&request->cursor, 2, &size) < 0 || size > STRING_BYTES_MAX) {
         return -1;
     }
-    const uint8_t *name = take(request, size);
-    if (name == NULL || read_length(request, 4, &partitions) < 0 || partitions <= 0) {
+    const uint8_t *name = take(&request->cursor, size);
+    if (name == NULL || read_length(&request->cursor, 4, &partitions) < 0 || partitions <= 0) {
         return -1;
     }
     Batch *first = &request->batches[request->count];
@@ -287,7 +215,7 @@ read_topic(Request *request)
     }
     first->is_first = 1;
     first->of_topic = (int)partitions;
-    return end_struct(request);
+    return end_struct(&request->cursor);
 }
 
 /* Reads the request: -1 if it is unusual or malformed. */
@@ -296,15 +224,15 @@ read_request(Request *request)
 {
     int64_t size, topics;
     /* A transactional id is refused, with a message, in Python. */
-    if (read_length(request, 2, &size) < 0 || size != -1) {
+    if (read_length(&request->cursor, 2, &size) < 0 || size != -1) {
         return -1;
     }
-    const uint8_t *at = take(request, 6);
-    if (at == NULL || read_length(request, 4, &topics) < 0 || topics <= 0 || topics > PARTITIONS_MAX) {
+    const uint8_t *at = take(&request->cursor, 6);
+    if (at == NULL || read_length(&request->cursor, 4, &topics) < 0 || topics <= 0 || topics > PARTITIONS_MAX) {
         return -1;
     }
-    request->acks = (int16_t)read_number(at, 2);
-    request->timeout_ms = (int32_t)read_number(at + 2, 4);
+    request->acks = int16_at(at);
+    request->timeout_ms = int32_at(at + 2);
     if (request->acks != ACKS_ALL && request->acks != ACKS_LEADER) {
         return -1;
     }
@@ -313,7 +241,7 @@ read_request(Request *request)
             return -1;
         }
     }
-    return end_struct(request);
+    return end_struct(&request->cursor);
 }
 
 /* Checks: each returns 1 if the batch is usual in this respect, 0 if not, -1 after an error ----------------- */
@@ -489,7 +417,7 @@ continues(const State *state, const Batch *batch, PyObject *producers)
     int is_known = PyErr_Occurred() ? -1 : entry != NULL;
     if (is_known == 1) {
         is_known = as_number(get(&state->producer_epoch, entry), &epoch);
-        is_known = is_known < 0 ? -1 : epoch == (int16_t)read_number(batch->batch + PRODUCER_EPOCH_AT, 2);
+        is_known = is_known < 0 ? -1 : epoch == int16_at(batch->batch + PRODUCER_EPOCH_AT);
     }
     Py_XDECREF(entries);
     Py_XDECREF(id);
@@ -512,7 +440,7 @@ static int
 read_header(Request *request, Batch *batch)
 {
     const State *state = request->state;
-    if (batch->batch_size < HEADER_SIZE || read_number(batch->batch + ATTRIBUTES_AT, 2) & COMPRESSION_MASK) {
+    if (batch->batch_size < HEADER_SIZE || number_at(batch->batch + ATTRIBUTES_AT, 2) & COMPRESSION_MASK) {
         return 0; /* Compressed records are read by others, who decompress them within a budget. */
     }
     Py_ssize_t start = batch->batch - request->begin;
@@ -544,8 +472,8 @@ check(Request *request, int number)
     if (get_number(state, batch->log, LOG_END_OFFSET, &batch->first_offset) < 0) {
         return -1;
     }
-    batch->last_offset = batch->first_offset + (int32_t)read_number(batch->batch + LAST_OFFSET_DELTA_AT, 4);
-    batch->producer_id = (int64_t)read_number(batch->batch + PRODUCER_ID_AT, 8);
+    batch->last_offset = batch->first_offset + int32_at(batch->batch + LAST_OFFSET_DELTA_AT);
+    batch->producer_id = int64_at(batch->batch + PRODUCER_ID_AT);
     PyObject *producers = attribute(state, batch->log, PRODUCERS);
     if (producers == NULL || Py_TYPE(producers) != state->producers) {
         Py_XDECREF(producers);
@@ -1013,12 +941,10 @@ append(PyObject *module, PyObject *const *args, Py_ssize_t count)
     request.frame = args[2];
     request.date = args[6];
     request.count = request.topic_count = 0;
-    request.is_flexible = version >= FLEXIBLE_FROM;
     request.begin = buffer.buf;
-    request.end = request.begin + buffer.len;
     int is_usual = version >= FIRST_VERSION && version <= LAST_VERSION && position >= 0 && position <= buffer.len;
     if (is_usual) {
-        request.at = request.begin + position;
+        request.cursor = (Cursor){request.begin + position, request.begin + buffer.len, version >= FLEXIBLE_FROM};
         is_usual = check_all(&request);
     }
     if (is_usual != 1) {

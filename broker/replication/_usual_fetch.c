@@ -16,6 +16,7 @@
 #include <string.h>
 #include <structmember.h>
 
+#include "../../protocol/_reading.h"
 #include "../../protocol/_slots.h"
 
 #define FIRST_VERSION 4
@@ -28,7 +29,6 @@
 #define IDS_FROM 13
 #define NO_REPLICA_ID_FROM 15
 #define UUID_BYTES 16
-#define STRING_BYTES_MAX 0x7FFF
 #define NO_EPOCH (-1)
 #define NO_TOKEN (-1)
 #define NO_SESSION 0
@@ -188,7 +188,7 @@ perform(PyObject *object, PyObject *method, PyObject *argument)
 /* The request ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const uint8_t *at, *end;
+    Cursor cursor;
     int version;
     int32_t max_wait_ms, min_bytes, max_bytes, index, leader_epoch, partition_max_bytes, session_id, session_epoch;
     int64_t offset, log_start_offset;
@@ -197,90 +197,15 @@ typedef struct {
     Py_ssize_t name_size;
 } Wanted;
 
-/* The next `size` bytes; NULL if fewer remain. */
-static const uint8_t *
-take(Wanted *wanted, Py_ssize_t size)
-{
-    if (size < 0 || size > wanted->end - wanted->at) {
-        return NULL;
-    }
-    const uint8_t *taken = wanted->at;
-    wanted->at += size;
-    return taken;
-}
-
-static int
-read_number(Wanted *wanted, int size, int64_t *number)
-{
-    const uint8_t *at = take(wanted, size);
-    if (at == NULL) {
-        return -1;
-    }
-    uint64_t value = 0;
-    for (int index = 0; index < size; index++) {
-        value = value << 8 | at[index];
-    }
-    int unused = 64 - 8 * size;
-    *number = (int64_t)(value << unused) >> unused;
-    return 0;
-}
-
-static int
-read_int32(Wanted *wanted, int32_t *number)
-{
-    int64_t value;
-    if (read_number(wanted, 4, &value) < 0) {
-        return -1;
-    }
-    *number = (int32_t)value;
-    return 0;
-}
-
-/* A length of fewer than 127 in flexible versions, which is what usual requests have. */
-static int
-read_length(Wanted *wanted, int size, int64_t *length)
-{
-    if (wanted->version < FLEXIBLE_FROM) {
-        return read_number(wanted, size, length);
-    }
-    const uint8_t *at = take(wanted, 1);
-    if (at == NULL || *at > 0x7F) {
-        return -1;
-    }
-    *length = (int64_t)*at - 1;
-    return 0;
-}
-
-static int
-expect(Wanted *wanted, int size, int64_t expected)
-{
-    int64_t number;
-    return read_number(wanted, size, &number) < 0 || number != expected ? -1 : 0;
-}
-
-static int
-expect_length(Wanted *wanted, int64_t expected)
-{
-    int64_t length;
-    return read_length(wanted, 4, &length) < 0 || length != expected ? -1 : 0;
-}
-
-/* The end of a struct: no tagged fields. */
-static int
-end_struct(Wanted *wanted)
-{
-    return wanted->version < FLEXIBLE_FROM ? 0 : expect(wanted, 1, 0);
-}
-
 static int
 read_topic(Wanted *wanted)
 {
     int64_t size = UUID_BYTES;
-    if (wanted->version < IDS_FROM && (read_length(wanted, 2, &size) < 0 || size > STRING_BYTES_MAX)) {
+    if (wanted->version < IDS_FROM && (read_length(&wanted->cursor, 2, &size) < 0 || size > STRING_BYTES_MAX)) {
         return -1;
     }
     wanted->name_size = (Py_ssize_t)size;
-    wanted->name = take(wanted, (Py_ssize_t)size);
+    wanted->name = take(&wanted->cursor, (Py_ssize_t)size);
     return wanted->name == NULL ? -1 : 0;
 }
 
@@ -289,15 +214,15 @@ read_partition(Wanted *wanted)
 {
     wanted->leader_epoch = NO_EPOCH;
     wanted->log_start_offset = NO_EPOCH;
-    if (read_int32(wanted, &wanted->index) < 0
-        || (wanted->version >= LEADER_EPOCH_FROM && read_int32(wanted, &wanted->leader_epoch) < 0)
-        || read_number(wanted, 8, &wanted->offset) < 0
-        || (wanted->version >= FLEXIBLE_FROM && expect(wanted, 4, NO_EPOCH) < 0) /* last_fetched_epoch */
-        || (wanted->version >= LOG_START_FROM && read_number(wanted, 8, &wanted->log_start_offset) < 0)
-        || read_int32(wanted, &wanted->partition_max_bytes) < 0) {
+    if (read_int32(&wanted->cursor, &wanted->index) < 0
+        || (wanted->version >= LEADER_EPOCH_FROM && read_int32(&wanted->cursor, &wanted->leader_epoch) < 0)
+        || read_number(&wanted->cursor, 8, &wanted->offset) < 0
+        || (wanted->version >= FLEXIBLE_FROM && expect(&wanted->cursor, 4, NO_EPOCH) < 0) /* last_fetched_epoch */
+        || (wanted->version >= LOG_START_FROM && read_number(&wanted->cursor, 8, &wanted->log_start_offset) < 0)
+        || read_int32(&wanted->cursor, &wanted->partition_max_bytes) < 0) {
         return -1;
     }
-    return end_struct(wanted);
+    return end_struct(&wanted->cursor);
 }
 
 /* Reads the topics: one of one partition, or none in a session. */
@@ -305,13 +230,13 @@ static int
 read_topics(Wanted *wanted)
 {
     int64_t topics;
-    if (read_length(wanted, 4, &topics) < 0 || topics < (wanted->session_id == NO_SESSION) || topics > 1) {
+    if (read_length(&wanted->cursor, 4, &topics) < 0 || topics < (wanted->session_id == NO_SESSION) || topics > 1) {
         return -1;
     }
     wanted->is_named = topics == 1;
     return wanted->is_named
-                   && (read_topic(wanted) < 0 || expect_length(wanted, 1) < 0 || read_partition(wanted) < 0
-                       || end_struct(wanted) < 0)
+                   && (read_topic(wanted) < 0 || expect_length(&wanted->cursor, 4, 1) < 0 || read_partition(wanted) < 0
+                       || end_struct(&wanted->cursor) < 0)
                ? -1
                : 0;
 }
@@ -323,7 +248,7 @@ read_session(Wanted *wanted)
     if (wanted->version < SESSIONS_FROM) {
         return 0;
     }
-    if (read_int32(wanted, &wanted->session_id) < 0 || read_int32(wanted, &wanted->session_epoch) < 0) {
+    if (read_int32(&wanted->cursor, &wanted->session_id) < 0 || read_int32(&wanted->cursor, &wanted->session_epoch) < 0) {
         return -1;
     }
     return wanted->session_id == NO_SESSION ? (wanted->session_epoch == FINAL_EPOCH ? 0 : -1)
@@ -335,14 +260,14 @@ static int
 read_request(Wanted *wanted)
 {
     int64_t isolation, size;
-    if ((wanted->version < NO_REPLICA_ID_FROM && expect(wanted, 4, -1) < 0) || read_int32(wanted, &wanted->max_wait_ms) < 0
-        || read_int32(wanted, &wanted->min_bytes) < 0 || read_int32(wanted, &wanted->max_bytes) < 0
-        || read_number(wanted, 1, &isolation) < 0 || read_session(wanted) < 0 || read_topics(wanted) < 0
-        || (wanted->version >= SESSIONS_FROM && expect_length(wanted, 0) < 0)) {
+    if ((wanted->version < NO_REPLICA_ID_FROM && expect(&wanted->cursor, 4, -1) < 0) || read_int32(&wanted->cursor, &wanted->max_wait_ms) < 0
+        || read_int32(&wanted->cursor, &wanted->min_bytes) < 0 || read_int32(&wanted->cursor, &wanted->max_bytes) < 0
+        || read_number(&wanted->cursor, 1, &isolation) < 0 || read_session(wanted) < 0 || read_topics(wanted) < 0
+        || (wanted->version >= SESSIONS_FROM && expect_length(&wanted->cursor, 4, 0) < 0)) {
         return -1;
     }
     if (wanted->version >= RACK_FROM) {
-        const uint8_t *rack = read_length(wanted, 2, &size) < 0 ? NULL : take(wanted, (Py_ssize_t)size);
+        const uint8_t *rack = read_length(&wanted->cursor, 2, &size) < 0 ? NULL : take(&wanted->cursor, (Py_ssize_t)size);
         if (rack == NULL) {
             return -1;
         }
@@ -352,7 +277,7 @@ read_request(Wanted *wanted)
             }
         }
     }
-    return end_struct(wanted);
+    return end_struct(&wanted->cursor);
 }
 
 /* The partition ----------------------------------------------------------------------------------------------- */
@@ -1761,8 +1686,8 @@ begin(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Session session = {broker.sessions, broker.clock_s, NULL, NULL};
     int is_usual = version >= FIRST_VERSION && version <= LAST_VERSION && position >= 0 && position <= frame.len;
     if (is_usual) {
-        wanted.at = (const uint8_t *)frame.buf + position;
-        wanted.end = (const uint8_t *)frame.buf + frame.len;
+        const uint8_t *begin = frame.buf;
+        wanted.cursor = (Cursor){begin + position, begin + frame.len, version >= FLEXIBLE_FROM};
         is_usual = read_request(&wanted) == 0;
         asked.session_id = wanted.session_id;
     }
