@@ -190,6 +190,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "AlterPartition": BROKERS,
     "AllocateProducerIds": BROKERS,
     "GetReplicaLogInfo": BROKERS,
+    "WriteTxnMarkers": BROKERS,
     "AssignReaders": BROKERS,
     "YieldLeadership": BROKERS,
     "AuthenticateBroker": OPEN,

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import enum
-import struct
 from collections.abc import Sequence
 
 from holdfast_log.protocol.batches import BatchHeader
-from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.control_records import readable_end_marker
 from holdfast_log.protocol.messages.fetch import AbortedTransaction
-from holdfast_log.protocol.records import decode_columns
-
-_MARKER = struct.Struct(">hh")  # version, type
-_ABORT = 0
 
 
 class Isolation(enum.IntEnum):
@@ -44,10 +39,5 @@ def skipped(
 
 def _is_abort(records: memoryview, header: BatchHeader) -> bool:
     """Whether a control batch is an abort marker; False if it cannot be decoded."""
-    try:
-        keys = decode_columns(records, header).keys
-    except BrokerError:
-        return False
-    return any(
-        key is not None and len(key) >= _MARKER.size and _MARKER.unpack_from(key)[1] == _ABORT for key in keys
-    )
+    marker = readable_end_marker(records, header)
+    return marker is not None and not marker.is_commit
