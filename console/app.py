@@ -15,6 +15,7 @@ from starlette.types import Scope
 
 from holdfast_log.console.events import EventStreams
 from holdfast_log.console.guarding.gate import Gate
+from holdfast_log.console.pages import access, users
 from holdfast_log.console.pages.cluster import cluster_page
 from holdfast_log.console.pages.configs import configs_page
 from holdfast_log.console.pages.groups import group_page, groups_page
@@ -49,6 +50,16 @@ def build_app(parts: ConsoleParts) -> Starlette:
             Route("/owner/release", page(release_page), methods=["GET"]),
             Route("/owner/release", page(release), methods=["POST"]),
             Route("/configs", page(configs_page)),
+            Route("/access", page(access.access_page)),
+            Route("/access/add", page(access.add_page), methods=["GET"]),
+            Route("/access/add", page(access.add), methods=["POST"]),
+            Route("/access/remove", page(access.remove_page), methods=["GET"]),
+            Route("/access/remove", page(access.remove), methods=["POST"]),
+            Route("/users", page(users.users_page)),
+            Route("/users/password", page(users.password_page), methods=["GET"]),
+            Route("/users/password", page(users.set_password), methods=["POST"]),
+            Route("/users/remove", page(users.remove_page), methods=["GET"]),
+            Route("/users/remove", page(users.remove), methods=["POST"]),
             Route("/login", page(login_page, is_open=True), methods=["GET"]),
             Route("/login", page(log_in, is_open=True), methods=["POST"]),
             Route("/logout", page(log_out), methods=["POST"]),

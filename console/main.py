@@ -17,7 +17,8 @@ from holdfast_log.console.options import PORT, REFRESH_MS, ConsoleOptions, Unsaf
 )  # fmt: skip
 @click.option(
     "--allow-changes", is_flag=True,
-    help="Let people change something: take a resource from its owner. Without it the console only shows.",
+    help="Let people take a resource from its owner, and change rights and passwords. Without it the console "
+    "only shows.",
 )  # fmt: skip
 @click.option(
     "--login", "needs_login", is_flag=True,
@@ -52,7 +53,7 @@ def console(
     refresh_ms: int,
     command_config: str | None,
 ) -> None:
-    """Show a cluster in a browser: brokers, topics, messages, groups, owners, settings.
+    """Show a cluster in a browser: brokers, topics, messages, groups, owners, settings, rights, users.
 
     \b
     console.sh --bootstrap-server localhost:9092

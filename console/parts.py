@@ -25,6 +25,7 @@ from holdfast_log.console.curve import curve
 from holdfast_log.console.guarding.login import LoginCheck, check_by_connecting
 from holdfast_log.console.guarding.visitors import Visitors
 from holdfast_log.console.options import ConsoleOptions
+from holdfast_log.protocol.acl_bindings import acl_name
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"
@@ -111,10 +112,11 @@ def build_templates() -> Environment:
     for function in (
         wording.number, wording.rate, wording.size, wording.count, wording.moment, wording.precise,
         wording.iso, wording.with_code, wording.span, wording.resource_name, wording.group_name,
-        wording.ids, curve,
+        wording.ids, wording.acl_sentence, acl_name, curve,
     ):  # fmt: skip
         found.globals[function.__name__] = function
     found.globals["reasons"] = wording.REASONS
+    found.globals["kind_names"] = wording.KINDS
     found.globals["states"] = wording.STATES
     found.globals["mark"] = _mark
     found.globals["asset_version"] = _asset_version()

@@ -7,7 +7,17 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from holdfast_log.clients.admin import OwnershipDescription
+from holdfast_log.clients.admin import (
+    AclBinding,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+    OwnershipDescription,
+    ResourcePattern,
+)
+from holdfast_log.protocol.acl_bindings import EVERY_HOST, EVERYBODY, acl_name
+from holdfast_log.protocol.acls import ANY_NAME
 from holdfast_log.protocol.messages.ownership import LossReason
 from holdfast_log.protocol.messages.ownership_sight import OwnershipState
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -32,6 +42,15 @@ STATES = {
     OwnershipState.FREE: "Free",
     OwnershipState.OWNED: "Owned",
     OwnershipState.DETACHED: "Owner is away",
+}
+
+KINDS = {
+    AclResource.TOPIC: "topic",
+    AclResource.GROUP: "group",
+    AclResource.CLUSTER: "cluster",
+    AclResource.TRANSACTIONAL_ID: "transactional id",
+    AclResource.DELEGATION_TOKEN: "delegation token",
+    AclResource.USER: "user",
 }
 
 
@@ -119,6 +138,26 @@ def group_name(group: str) -> str:
 def ids(brokers: tuple[int, ...]) -> str:
     """Ids in their order."""
     return ", ".join(map(str, brokers))
+
+
+def pattern_name(pattern: ResourcePattern) -> str:
+    """The resources of an access control list: every topic, the topic “orders”."""
+    kind = KINDS.get(pattern.resource, "resource")
+    if pattern.resource is AclResource.CLUSTER:
+        return "the cluster"
+    if pattern.pattern is AclPattern.PREFIXED:
+        return f"every {kind} whose name begins with “{pattern.name}”"
+    return f"every {kind}" if pattern.name == ANY_NAME else f"the {kind} “{pattern.name}”"
+
+
+def acl_sentence(binding: AclBinding) -> str:
+    """An entry of an access control list as a sentence."""
+    entry = binding.entry
+    who = "Everybody" if entry.principal == EVERYBODY else entry.principal
+    verb = "may" if entry.permission is AclPermission.ALLOW else "may not"
+    what = "do everything with" if entry.operation is AclOperation.ALL else f"{acl_name(entry.operation)} on"
+    where = "any address" if entry.host == EVERY_HOST else entry.host
+    return f"{who} {verb} {what} {pattern_name(binding.pattern)}, from {where}."
 
 
 def holds(owner: OwnershipDescription) -> bool:

@@ -14,6 +14,7 @@ from holdfast_log.console.pages.page import (
     address,
     fail,
     form_of,
+    read_only,
     show,
     stretch,
     whole,
@@ -130,7 +131,7 @@ def _done(visit: Visit, row: OwnershipDescription) -> PastOwnership | None:
 async def release_page(visit: Visit) -> Response:
     """The question whether the resource shall really be taken away."""
     if not visit.parts.options.allow_changes:
-        return await _read_only(visit)
+        return await read_only(visit, "scripts/owners.sh --release")
     row = await _sought(visit)
     if row is None:
         return await _unknown(visit)
@@ -154,7 +155,7 @@ async def _confirmation(visit: Visit, row: OwnershipDescription, problem: str = 
 async def release(visit: Visit) -> Response:
     """Take the resource from the owner that the confirmation named, and from no later one."""
     if not visit.parts.options.allow_changes:
-        return await _read_only(visit)
+        return await read_only(visit, "scripts/owners.sh --release")
     fields = await form_of(visit)
     group, resource = visit.needed("group"), _resource(visit)
     generation = whole("generation", fields.get("generation", ""), -1)
@@ -184,13 +185,3 @@ async def release(visit: Visit) -> Response:
         )
     await visit.parts.watch.fresh()
     return RedirectResponse(owner_address(row, done=in_force), 303)
-
-
-async def _read_only(visit: Visit) -> Response:
-    return await fail(
-        visit,
-        403,
-        "This console only shows",
-        "It was started without leave to change anything.",
-        "Start it with --allow-changes, or use scripts/owners.sh --release.",
-    )

@@ -39,10 +39,11 @@ NAVIGATION = (
     ("groups", "/groups", "Groups"),
     ("owners", "/owners", "Owners"),
     ("configs", "/configs", "Settings"),
+    ("access", "/access", "Access"),
+    ("users", "/users", "Users"),
 )
 
-
-STILL = ("messages", "configs")
+STILL = ("messages", "configs", "access", "users")
 """The pages that are not renewed: they show what was asked for."""
 
 
@@ -171,6 +172,17 @@ async def show(
 async def fail(visit: Visit, status: int, title: str, text: str, advice: str = "") -> Response:
     """A page that says what went wrong."""
     return await show(visit, "failure.html", "", title, status, text=text, advice=advice)
+
+
+async def read_only(visit: Visit, command: str) -> Response:
+    """The answer to a change that this console may not make. `command` makes it without a console."""
+    return await fail(
+        visit,
+        403,
+        "This console only shows",
+        "It was started without leave to change anything.",
+        f"Start it with --allow-changes, or use {command}.",
+    )
 
 
 def page(handler: PageHandler, *, is_open: bool = False) -> Callable[[Request], Awaitable[Response]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast_log import Admin, Consumer, Message, NewTopic, Producer
+from holdfast_log.clients.admin import ClientQuotaEntity, NewScramCredential
 from tests.compat.apache_kafka import KafkaBroker, class_path
 from tests.console.served import running_console
 from tests.console.world import words
@@ -61,4 +62,13 @@ def test_every_page_shows_a_cluster_of_apache_kafka(kafka: KafkaBroker) -> None:
         assert "86400000 Set for this topic" in page("/configs?topic=orders")
         assert "broker.id" in page("/configs?broker=1")
         assert "These brokers know no owners" in page("/owners")
+        assert "These brokers have no authorizer" in page("/access")
+        with Admin(given) as admin:
+            admin.alter_scram_credentials([NewScramCredential("anna", "open sesame")])
+            admin.alter_client_quotas({ClientQuotaEntity.of(user="anna"): {"producer_byte_rate": 1024.0}})
+            while "anna" not in admin.describe_scram_credentials():
+                pass  # Brokers of Apache Kafka read it from ZooKeeper.
+        said = page("/users")
+        assert "anna SCRAM-SHA-512 4,096" in said
+        assert "user-principal 'anna' producer_byte_rate 1.0 KiB/s" in said
         connection.close()

@@ -22,12 +22,25 @@ from holdfast_log import (
     ProducerAccessMode,
     TopicPartition,
 )
+from holdfast_log.clients.admin import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+    ClientQuotaEntity,
+    NewScramCredential,
+    ResourcePattern,
+)
 from tests.cluster import Cluster
 from tests.console.browser import NARROW, WIDE, WITHIN_S, Browser
 from tests.console.served import running_console
 
 HAS_CURVE = "return (document.querySelector('.curve polyline')?.points.length || 0) > 12"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+ENTRY = "operation=Write&of_kind=Topic&of_name=orders"
 PAGES = {
     "cluster": "/",
     "topics": "/topics",
@@ -42,6 +55,13 @@ PAGES = {
     "release": "/owner/release?group=&topic=journal&partition=0",
     "settings": "/configs?broker=1",
     "settings-of-a-topic": "/configs?topic=orders&all=yes",
+    "access": "/access",
+    "access-add": "/access/add",
+    "access-add-sure": f"/access/add?{ENTRY}&principal=User:carl&does=Deny",
+    "access-remove": f"/access/remove?{ENTRY}&principal=User:anna&does=Allow",
+    "users": "/users",
+    "user-password": "/users/password?user=anna",
+    "user-remove": "/users/remove?user=anna&mechanism=SCRAM-SHA-512",
     "not-found": "/topic?name=nothing",
 }
 
@@ -58,7 +78,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def cluster_with_data(browser: Browser, cluster_of_module: Cluster) -> Iterator[Cluster]:
     """Three brokers with topics, messages, a group and owners. Without a browser, none starts."""
-    cluster_of_module.start(3)
+    cluster_of_module.start(3, {"authorizer.class.name": "acls", "super.users": "User:ANONYMOUS"})
     bootstrap = cluster_of_module.bootstrap
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         admin.create_topics(
@@ -70,6 +90,7 @@ def cluster_with_data(browser: Browser, cluster_of_module: Cluster) -> Iterator[
                 NewTopic("clicks.of-the-web-shop.in-a-topic-with-a-long-name-that-has-to-be-broken", 4, 1),
             ]
         )
+        give_rights(admin)
     write(bootstrap, "orders", 600)
     write(bootstrap, "ship-positions", 3_000)
     write(bootstrap, "payments", 40)
@@ -77,6 +98,36 @@ def cluster_with_data(browser: Browser, cluster_of_module: Cluster) -> Iterator[
         producer.send(Message("orders", key=HOSTILE, value=HOSTILE, partition=5)).result()
     with reading(bootstrap, "billing", "orders"), owned(bootstrap), writing(bootstrap, "ship-positions"):
         yield cluster_of_module
+
+
+def give_rights(admin: Admin) -> None:
+    """Entries of access control lists, users and quotas, so that there is something to see."""
+
+    def entry(principal: str, operation: AclOperation, name: str, host: str = "*") -> AclBinding:
+        prefix = AclPattern.PREFIXED if name.endswith("-") else AclPattern.LITERAL
+        permission = AclPermission.ALLOW if host == "*" else AclPermission.DENY
+        return AclBinding(
+            ResourcePattern(AclResource.TOPIC, name, prefix), AclEntry(principal, host, operation, permission)
+        )
+
+    admin.create_acls(
+        [
+            entry("User:anna", AclOperation.WRITE, "orders"),
+            entry("User:anna", AclOperation.READ, "payments"),
+            entry("User:CN=ops,O=Example", AclOperation.ALL, "*"),
+            entry("User:bert", AclOperation.READ, "ship-"),
+            entry("User:*", AclOperation.WRITE, "payments", host="192.0.2.7"),
+        ]
+    )
+    admin.alter_scram_credentials(
+        [NewScramCredential("anna", "open sesame"), NewScramCredential("bert", "x", "SCRAM-SHA-256", 8192)]
+    )
+    admin.alter_client_quotas(
+        {
+            ClientQuotaEntity.of(user="anna"): {"producer_byte_rate": 1048576.0},
+            ClientQuotaEntity.of(client_id=None): {"consumer_byte_rate": 10485760.0},
+        }
+    )
 
 
 def write(bootstrap: str, topic: str, count: int) -> None:
@@ -213,7 +264,13 @@ def test_a_page_opens_light_and_dark_and_hinders_nobody(console: str, browser: B
         assert refused == []
 
 
-@pytest.mark.parametrize("name", ["cluster", "topics", "topic", "messages", "message", "owner", "settings"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cluster", "topics", "topic", "messages", "message", "owner", "settings", "access", "access-add",
+        "users",
+    ],
+)  # fmt: skip
 def test_a_page_fits_a_narrow_window(console: str, page: Browser, name: str) -> None:
     page.size(*NARROW)
     page.open(console + PAGES[name])
@@ -334,6 +391,63 @@ def test_a_partition_is_taken_from_its_owner(console: str, page: Browser, cluste
     with Admin({"bootstrap.servers": cluster_with_data.bootstrap}) as admin:
         (row,) = admin.describe_owners([""], [TopicPartition("journal", 0)])
     assert row.owner_id == "lighthouse"
+
+
+def test_a_right_is_given_and_taken_by_the_keyboard(
+    console: str, page: Browser, cluster_with_data: Cluster
+) -> None:
+    def press(*keys: str) -> None:
+        page.driver.switch_to.active_element.send_keys(*keys)
+
+    def wait_for(title: str) -> None:
+        page.wait(title, lambda: page.text("h1") == title)
+
+    page.open(console + "/")
+    page.run("document.getElementById('content').focus()")
+    press("g", "a")
+    wait_for("Access")
+    page.driver.find_element(By.LINK_TEXT, "Add an entry…").send_keys(Keys.ENTER)
+    wait_for("Add an entry")
+    page.driver.find_element(By.ID, "principal").send_keys("User:dora")
+    page.driver.find_element(By.ID, "of_name").send_keys("orders", Keys.ENTER)
+    wait_for("Add this entry?")
+    assert "User:dora may Read on the topic “orders”, from any address." in page.text()
+    page.driver.find_element(By.NAME, "sure").send_keys(Keys.SPACE)
+    page.driver.find_element(By.CSS_SELECTOR, "form.stack button").send_keys(Keys.ENTER)
+    wait_for("Access")
+    wanted = AclFilter(principal="User:dora")
+    with Admin({"bootstrap.servers": cluster_with_data.bootstrap}) as admin:
+        page.wait("all brokers know it", lambda: len(admin.describe_acls(wanted)) == 1)
+        page.open(console + "/access?find=dora")
+        page.picture("access-found-light")
+        page.driver.find_element(By.PARTIAL_LINK_TEXT, "Remove…").send_keys(Keys.ENTER)
+        wait_for("Remove this entry?")
+        page.driver.find_element(By.NAME, "sure").send_keys(Keys.SPACE)
+        page.driver.find_element(By.CSS_SELECTOR, "button.grave").send_keys(Keys.ENTER)
+        wait_for("Access")
+        page.wait("it is gone", lambda: not admin.describe_acls(wanted))
+
+
+def test_a_password_is_set_and_removed(console: str, page: Browser, cluster_with_data: Cluster) -> None:
+    page.open(console + "/users/password")
+    page.driver.find_element(By.ID, "user").send_keys("emil")
+    page.driver.find_element(By.ID, "password").send_keys("wind and weather")
+    page.driver.find_element(By.ID, "again").send_keys("wind and weather")
+    page.driver.find_element(By.NAME, "sure").click()
+    page.driver.find_element(By.CSS_SELECTOR, "form.stack button.main").click()
+    page.wait("the users", lambda: page.text("h1") == "Users")
+    assert "wind and weather" not in page.run("return document.documentElement.outerHTML")
+
+    def mechanisms() -> list[str]:
+        with Admin({"bootstrap.servers": cluster_with_data.bootstrap}) as admin:
+            return list(admin.describe_scram_credentials().get("emil", {}))
+
+    page.wait("the brokers know it", lambda: mechanisms() == ["SCRAM-SHA-512"])
+    page.open(console + "/users/remove?user=emil&mechanism=SCRAM-SHA-512")
+    page.driver.find_element(By.NAME, "sure").click()
+    page.driver.find_element(By.CSS_SELECTOR, "button.grave").click()
+    page.wait("the users", lambda: page.text("h1") == "Users")
+    page.wait("it is gone", lambda: not mechanisms())
 
 
 def test_a_console_that_is_gone_is_reported(page: Browser, cluster_with_data: Cluster) -> None:

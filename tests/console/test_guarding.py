@@ -229,7 +229,9 @@ def log_in(world: ConsoleWorld, password: str = "engine", status: int = 303, tar
     )
 
 
-@pytest.mark.parametrize("path", ["/", "/topics", "/messages?topic=orders", "/owners", "/configs", RELEASE])
+@pytest.mark.parametrize(
+    "path", ["/", "/topics", "/messages?topic=orders", "/owners", "/configs", "/access", "/users", RELEASE]
+)
 def test_without_a_login_nothing_is_shown(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     world = with_login(monkeypatch)
 

@@ -11,6 +11,7 @@ from holdfast_log.protocol.errors import ErrorCode
 from tests.console.world import ConsoleWorld, words
 
 PAGES = ("/", "/topics", "/messages", "/groups", "/owners", "/configs")
+"""The pages over a fake cluster, which knows nothing of rights: tests/console/test_rights.py has those."""
 
 
 @pytest.fixture
