@@ -35,12 +35,13 @@ NAMED_GROUPS_MAX = 1000
 """Maximum number of groups remembered for one connection."""
 
 
-Claimant: TypeAlias = tuple[str, str, bytes | int]
-"""The group and the owner id of a claimant, and the digest of its secret; its connection if it sent none."""
+Claimant: TypeAlias = tuple[str, str, str, bytes | int]
+"""The group, the owner id and the principal of a claimant, and the digest of its secret; its connection if it
+sent none."""
 
 
 def _claimant(group: str, owner: Owner, connection: int) -> Claimant:
-    return (group, owner.owner_id, owner.secret_digest or connection)
+    return (group, owner.owner_id, owner.principal, owner.secret_digest or connection)
 
 
 def partition_key(partition: Partition) -> PartitionKey:
@@ -65,10 +66,13 @@ class Requester:
         grant's owner is attached.
 
         The proof is the secret of the claim; where the claim came without one, the connection. The record of
-        a broker that knew no secrets has only the owner id to compare.
+        a broker that knew no secrets has only the owner id to compare. Besides, a grant belongs to the
+        principal of its claim: whoever has learnt the secret of another principal has nothing from it.
         """
         owner = grant.owner
         if owner.owner_id != self.owner.owner_id or owner.assignment is not None:
+            return False
+        if owner.principal != self.owner.principal:
             return False
         if owner.secret_digest is None:
             return True
@@ -303,6 +307,7 @@ class Resource:
             reserved is not None
             and group == PRODUCERS_GROUP
             and owner.owner_id == reserved.owner_id
+            and owner.principal == reserved.principal
             and is_proof(owner.secret_digest or NO_SECRET, reserved.secret_digest or NO_SECRET)
         )
 

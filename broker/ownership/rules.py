@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from holdfast_log.broker.ownership import standings
 from holdfast_log.broker.ownership.resources import Entry, Requester, Resource
-from holdfast_log.coordinator.ownership.records import Grant, Owner
+from holdfast_log.coordinator.ownership.records import Grant, Owner, PartitionKey
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.ownership import (
     GENERATION_RAISE_MAX,
@@ -84,6 +84,9 @@ def judge_claim(
     group, owner = requester.group, requester.owner
     entry = resource.peek(group)
     in_force = entry.generation
+    taken = _another_principals(resource, entry, owner)
+    if taken is not None:
+        return ClaimRefused(taken)
     if generation == RESET_GENERATION:
         return Granted(FIRST_GENERATION, LossReason.RESET)
     grant = entry.grant
@@ -142,6 +145,9 @@ def judge_access(
     entry = resource.peek(PRODUCERS_GROUP)
     if epoch != NO_EPOCH:
         return _judge_return(resource, entry, requester, epoch)
+    taken = _another_principals(resource, entry, owner)
+    if taken is not None:
+        return ClaimRefused(taken)
     grant = entry.grant
     if grant is not None and requester.owns(grant, entry.connection):
         return Repeated()
@@ -222,6 +228,23 @@ def is_resumable(resource: Resource, entry: Entry, grant: Grant) -> bool:
     if Access.WRITE not in grant.owner.access:
         return True
     return not resource.sharers and not resource.was_written_since(grant.incarnation)
+
+
+def _another_principals(resource: Resource, entry: Entry, owner: Owner) -> BrokerError | None:
+    """The error for a claim under the owner id of another principal, who owns the resource: the histories
+    and the log would name the one for what the other has done."""
+    grant = entry.grant
+    if grant is None or grant.owner.assignment is not None or grant.owner.owner_id != owner.owner_id:
+        return None
+    if grant.owner.principal == owner.principal:
+        return None
+    return error_for(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if isinstance(resource.key, PartitionKey)
+        else ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        f"the owner id {owner.owner_id!r} is another principal's, who owns {resource.key}: choose another "
+        "id, or authenticate as the user who claimed",
+    )
 
 
 def _is_awaited(resource: Resource, requester: Requester) -> bool:

@@ -320,6 +320,7 @@ class Broker:
             node.cluster.candidacy.stand_down()
             node.groups.service.stop()
             node.ownership.service.stop()
+            node.authentication.revocation.stop()
             if node.ownership.revocation is not None:
                 node.ownership.revocation.stop()
             node.cluster.listeners.stop("the broker is stopping")

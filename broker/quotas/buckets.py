@@ -13,7 +13,8 @@ _SWEEP_S = 30.0
 """Time in seconds between two removals of idle sensors."""
 
 BucketKey: TypeAlias = "tuple[str | None, str | None]"
-"""(user, client id) whose use is counted together; None: whatever the user or the client id."""
+"""(user, client id) whose use is counted together; None for the client id: whatever it is. Addresses have no
+user."""
 
 
 class Buckets:

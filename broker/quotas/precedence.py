@@ -69,16 +69,16 @@ class QuotaTable:
         return before != limit
 
     def find(self, user: str, client_id: str) -> Allowance | None:
-        """What applies to a user's client; None if it has no limit."""
+        """What applies to a user's client; None if it has no limit. Users never count towards one limit
+        together, as they would in Kafka if they had the same client id: one could use up another's."""
         client_id = client_id[:NAME_CHARACTERS_MAX]
         for shape in self._shapes:
             users, clients = shape
             key = user if users is Scope.NAMED else "", client_id if clients is Scope.NAMED else ""
             limit = self._limits[shape].get(key)
             if limit is not None:
-                bucket = None if users is Scope.ANY else user, None if clients is Scope.ANY else client_id
-                return Allowance(limit, bucket)
-        return None if self._default is None else Allowance(self._default, (None, client_id))
+                return Allowance(limit, (user, None if clients is Scope.ANY else client_id))
+        return None if self._default is None else Allowance(self._default, (user, client_id))
 
 
 def _part(name: Name) -> Scope:

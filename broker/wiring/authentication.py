@@ -9,6 +9,7 @@ from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.security.sasl.gates import SaslGates, SaslLimits
 from holdfast_log.broker.security.sasl.listeners import BrokerLogin, SaslSetup
 from holdfast_log.broker.security.sasl.oauthbearer import TokenRules, VerifyToken
+from holdfast_log.broker.security.sasl.revocation import LoginRevocation
 from holdfast_log.broker.security.sasl.users import ScramUsers
 from holdfast_log.broker.setting_groups import read_group
 from holdfast_log.broker.wiring.settings import SettingsParts
@@ -25,6 +26,7 @@ class AuthenticationParts:
 
     gates: SaslGates
     scram_users: ScramUsers
+    revocation: LoginRevocation
     login: Callable[[], SaslCaller] | None
 
 
@@ -42,7 +44,8 @@ def build_authentication(
         around.random.randbytes,
         _validators(around),
     )
-    return AuthenticationParts(gates, users, None if setup.login is None else _caller(setup.login))
+    login = None if setup.login is None else _caller(setup.login)
+    return AuthenticationParts(gates, users, LoginRevocation(gates, around.clock), login)
 
 
 def _validators(around: Surroundings) -> Callable[[TokenRules], VerifyToken]:

@@ -35,6 +35,7 @@ from holdfast_log.broker.replication.metrics import (
     WAITING_METRICS,
 )
 from holdfast_log.broker.requests.metrics import REQUEST_METRICS
+from holdfast_log.broker.security.sasl.metrics import SASL_METRICS
 from holdfast_log.broker.wiring.node import WiredBroker
 
 
@@ -75,6 +76,7 @@ SECTIONS: tuple[MetricSection, ...] = (
     MetricSection("Requests", REQUEST_METRICS, _of_node(lambda node: node.cluster.dispatcher)),
     MetricSection("Connections", CONNECTION_METRICS, _of_node(lambda node: node.cluster.listeners)),
     MetricSection("TLS", TLS_METRICS, lambda parts: parts.tls),
+    MetricSection("SASL", SASL_METRICS, _of_node(lambda node: node.authentication.gates)),
     MetricSection("Memory for requests", MEMORY_METRICS, lambda parts: parts.memory),
     MetricSection("Requests that wait", WAITING_METRICS, _REPLICAS),
     MetricSection("Replicas", REPLICA_METRICS, _REPLICAS),

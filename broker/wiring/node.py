@@ -193,7 +193,10 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     replication.logs.add_failure_listener(broker.directory_outages.directory_failed)
     replication.logs.add_damage_listener(replication.repairs.log_damaged)
 
-    # Rights of clients
+    # Who clients are, and their rights
+    broker.authentication.scram_users.add_revocation_listener(
+        broker.authentication.revocation.credentials_changed
+    )
     if ownership.revocation is not None:
         call_on_change(around.authorizer, ownership.revocation.rules_changed)
 

@@ -124,7 +124,8 @@ class Owner:
     """Who was granted a resource.
 
     `owner_id` names the process across its connections. If `writer_client_id` or `writer_principal` is given,
-    connections that match may write as the owner does.
+    connections that match may write as the owner does. Without `writer_principal` the client id counts only
+    on connections of the owner's own principal: any client may call itself what it likes.
 
     A member of a consumer group has an `assignment`, and no session: the group's coordinator decides whether
     it is alive.
@@ -152,7 +153,8 @@ class Owner:
         """Whether a connection with this client id and principal may write as this owner does."""
         if self.writer_client_id is None and self.writer_principal is None:
             return False
-        return self.writer_client_id in (None, client_id) and self.writer_principal in (None, principal)
+        bound = self.principal if self.writer_principal is None else self.writer_principal
+        return self.writer_client_id in (None, client_id) and principal == bound
 
 
 @dataclass(frozen=True, slots=True)

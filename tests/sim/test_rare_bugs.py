@@ -14,8 +14,9 @@ import pytest
 from holdfast_log.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
 from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import BrokerError
-from holdfast_log.protocol.messages.ownership import NO_PARTITION
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, Access
 from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from holdfast_log.protocol.sasl.scram import ScramMechanism
 from tests.broker import test_answers as of_answers
 from tests.broker import test_cluster_rights as of_rights
 from tests.broker import test_data_path as of_data_path
@@ -58,9 +59,12 @@ from tests.broker.ownership import test_lost_lease as of_leases
 from tests.broker.ownership import test_many_names as of_many_names
 from tests.broker.ownership import test_many_resources as of_many_resources
 from tests.broker.ownership import test_own_api as of_claims
+from tests.broker.ownership import test_principals as of_principals
+from tests.broker.ownership import test_revocation as of_revocations
 from tests.broker.ownership import test_strangers as of_strangers
 from tests.broker.ownership.machine import Machine
 from tests.broker.ownership.world import Owner, OwnershipWorld
+from tests.broker.quotas import test_precedence as of_precedence
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
 from tests.broker.replication import test_fan_out as of_fan_out
@@ -75,6 +79,7 @@ from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
 from tests.broker.security.sasl import gated as of_gates
 from tests.broker.security.sasl import test_gates as of_sasl
+from tests.broker.security.sasl import test_revocation as of_logins
 from tests.broker.security.sasl import test_users as of_users
 from tests.clients import test_consumer as of_consumers
 from tests.clients import test_exclusive_producer as of_exclusive
@@ -97,6 +102,7 @@ from tests.models import test_zookeeper_contract as of_zookeeper
 from tests.models.batches import START_MS
 from tests.models.grounds import ModelGround
 from tests.models.logs import sim_disk
+from tests.models.rules import Rules
 from tests.models.world import World
 from tests.protocol.sasl import test_scram as of_scram
 from tests.sim import mutants
@@ -122,6 +128,16 @@ def _simulated(seed: int, scenario: Callable[[World], None]) -> Callable[[Path],
         world = World(seed)
         with logs_in_trace(world):
             scenario(world)
+
+    return run
+
+
+def _with_rules(scenario: Callable[[OwnershipWorld, Rules], None]) -> Callable[[Path], None]:
+    """A scenario in which clients are judged by rules."""
+
+    def run(path: Path) -> None:
+        rules = Rules(set())
+        scenario(of_revocations.judged_world(path, rules), rules)
 
     return run
 
@@ -731,6 +747,42 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "credential-counts-as-quota": lambda path: (
         of_users.test_a_user_with_a_credential_alone_takes_no_place_of_a_quota(of_users.World())
+    ),
+    "revoked-login-stays": lambda path: of_logins.test_a_removed_user_is_gone_within_the_bound(
+        ScramMechanism.SHA_256
+    ),
+    "revoked-login-admitted": lambda path: (
+        of_logins.test_who_has_begun_with_the_old_password_does_not_get_in_with_it()
+    ),
+    "severed-login-answered": lambda path: of_logins.test_a_request_that_waits_is_not_answered_any_more(),
+    "revoked-fetch-waits": _with_rules(of_revocations.TestFetches().test_a_waiting_fetch_ends_with_the_error),
+    "revoked-session-silent": _with_rules(
+        of_revocations.TestFetches().test_a_session_tells_of_a_partition_that_nothing_has_stirred
+    ),
+    "revoked-records-given": _with_rules(
+        of_revocations.TestFetches().test_records_that_come_before_the_check_are_not_given
+    ),
+    "revoked-owner-stays": _with_rules(
+        lambda world, rules: of_revocations.TestOwnership().test_an_owner_without_the_right_owns_no_more(
+            world, rules, Access.WRITE, (of_revocations.WRITE, of_revocations.TOPIC)
+        )
+    ),
+    "revoked-claim-waits": _with_rules(
+        of_revocations.TestOwnership().test_a_claim_that_waits_ends_with_its_connection
+    ),
+    "grant-of-any-principal": lambda path: of_principals.test_a_grant_cannot_be_resumed_by_another_principal(
+        of_principals.owning_world(path)
+    ),
+    "owner-id-borrowed": lambda path: of_principals.test_an_owner_id_cannot_be_claimed_by_another_principal(
+        of_principals.owning_world(path), 5
+    ),
+    "client-id-believed": lambda path: (
+        of_principals.test_a_client_id_that_an_owner_has_bound_counts_for_its_principal_alone(
+            of_principals.owning_world(path), {"writer_client_id": "loader"}, "eve", may_write=False
+        )
+    ),
+    "quota-of-another-user": lambda path: (
+        of_precedence.test_nobody_uses_up_the_quota_of_another_user_who_has_the_same_client_id(None)
     ),
     "few-iterations-accepted": lambda path: of_scram.test_a_caller_refuses_fewer_iterations_than_4096(),
     "orders-of-clients": lambda path: of_dispatch.test_a_client_gets_an_error_for_what_is_for_brokers(),

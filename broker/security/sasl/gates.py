@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -38,7 +38,12 @@ from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
 from holdfast_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from holdfast_log.protocol.sasl.mechanisms import PLAIN
-from holdfast_log.protocol.sasl.scram import SALT_CHARACTERS, SCRAM_MECHANISMS, new_salt
+from holdfast_log.protocol.sasl.scram import (
+    SALT_CHARACTERS,
+    SCRAM_MECHANISMS,
+    ScramCredential,
+    new_salt,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +71,17 @@ class SaslLimits:
     failed_delay_ms: Annotated[int, "connection.failed.authentication.delay.ms"]
 
 
+@dataclass(slots=True)
+class LoginCounts:
+    """What has become of clients at a listener: of the first authentication of a connection (`succeeded`,
+    `failed`), and of later ones (`renewed`, `not_renewed`)."""
+
+    succeeded: int = 0
+    failed: int = 0
+    renewed: int = 0
+    not_renewed: int = 0
+
+
 class SaslGates:
     """The gates of all connections. `date_ms` is for tokens that expire, `random` makes nonces, `validate_by`
     returns what verifies tokens by some rules; None: there are no tokens.
@@ -89,15 +105,23 @@ class SaslGates:
         self.limits = limits
         self.clock = clock
         self.date_ms = date_ms
-        self.authenticated = 0
-        """Authentications that have succeeded, repeated ones included."""
-        self.refused = 0
-        """Connections closed because their clients have not authenticated as they should."""
+        self.counts = {name: LoginCounts() for name in setup.listeners}
+        """By listener."""
         self._setup = setup
         self._users = users
         self._broker_listeners = broker_listeners
         self._random = random
         self._sessions: dict[int, SaslSession] = {}
+
+    @property
+    def authenticated(self) -> int:
+        """Authentications that have succeeded, repeated ones included."""
+        return sum(counts.succeeded + counts.renewed for counts in self.counts.values())
+
+    @property
+    def refused(self) -> int:
+        """Connections closed because their clients have not authenticated as they should."""
+        return sum(counts.failed + counts.not_renewed for counts in self.counts.values())
 
     def guard(self, connection: ServerConnection) -> None:
         """Put a gate in front of a new connection, if its listener wants SASL."""
@@ -114,6 +138,17 @@ class SaslGates:
     def is_broker(self, listener: str, user: str) -> bool:
         """Whether this user, authenticated at this listener, counts as a broker."""
         return listener in self._broker_listeners and user in self._setup.broker_users
+
+    def is_in_force(self, mechanism: SaslMechanism, user: str, credential: ScramCredential) -> bool:
+        """Whether a credential by which a client has authenticated is still the user's."""
+        return self._users.find(SCRAM_MECHANISMS[mechanism.name], user) == credential
+
+    def judged_again(self) -> Iterator[None]:
+        """Close the connections whose clients have authenticated by a credential that is no longer in force;
+        one connection each time."""
+        for session in list(self._sessions.values()):
+            session.judge_again()
+            yield
 
     def begin(self, mechanism: SaslMechanism) -> SaslServer:
         """One authentication by this mechanism."""
@@ -147,6 +182,7 @@ class SaslSession:
         self._mechanism: SaslMechanism | None = None
         self._server: SaslServer | None = None
         self._user: str | None = None
+        self._credential: ScramCredential | None = None
         self._authenticated_s = 0.0
         self._ends_s: float | None = None
         connection.frame_bytes_max = min(self._frame_bytes_max, gates.limits.receive_bytes_max)
@@ -272,8 +308,15 @@ class SaslSession:
         lifetime_ms = self._lifetime_ms(outcome)
         if lifetime_ms is not None and lifetime_ms <= 0:
             return self._fail(SaslRefused("Authentication failed: the token has expired"))
+        if self._is_revoked(outcome.user, outcome.credential):
+            return self._fail(
+                SaslRefused(
+                    "Authentication failed: the credential was changed meanwhile: authenticate again",
+                    f"the credential of {outcome.user[:100]!r} was changed meanwhile",
+                )
+            )
         if self._machine.on(SaslEvent.ACCEPTED) is SaslAction.ADMIT:
-            self._admit(outcome.user, lifetime_ms)
+            self._admit(outcome, lifetime_ms)
         return _answer(outcome.token, lifetime_ms or 0)
 
     def _lifetime_ms(self, outcome: Identified) -> int | None:
@@ -284,14 +327,30 @@ class SaslSession:
             ends.append(outcome.expires_ms - self._gates.date_ms())
         return min(ends, default=None)
 
-    def _admit(self, user: str, lifetime_ms: int | None) -> None:
+    def _is_revoked(self, user: str, credential: ScramCredential | None) -> bool:
+        """Whether a user is not known any more by the credential with which a proof was compared."""
+        if credential is None:
+            return False
+        assert self._mechanism is not None
+        return not self._gates.is_in_force(self._mechanism, user, credential)
+
+    def judge_again(self) -> None:
+        """Close the connection if its client has authenticated by a credential that is no longer in force."""
+        if self._user is None or not self._is_revoked(self._user, self._credential):
+            return
+        reason = "the credential by which its client has authenticated was removed or changed"
+        _log.info("Closing %s of User:%s: %s", self._connection, self._user, reason)
+        self._connection.close(reason)
+
+    def _admit(self, identified: Identified, lifetime_ms: int | None) -> None:
         gates, connection = self._gates, self._connection
         self._stop_waiting()
         self._server = None
-        self._user = user
+        self._count(is_known=True)
+        self._user = user = identified.user
+        self._credential = identified.credential
         self._authenticated_s = now_s = gates.clock.seconds()
         self._ends_s = None if lifetime_ms is None else now_s + lifetime_ms / 1000
-        gates.authenticated += 1
         connection.principal = f"User:{user}"
         connection.frame_bytes_max = self._frame_bytes_max
         if gates.is_broker(connection.listener, user):
@@ -312,7 +371,7 @@ class SaslSession:
 
     def _later(self, response: _R) -> Deferred[_R]:
         """Answer with a refusal after a while, and close the connection. Nothing else is read from it."""
-        self._gates.refused += 1
+        self._count(is_known=False)
         self._stop_waiting()
         self._connection.hold()
         answered: Deferred[_R] = Deferred()
@@ -342,8 +401,18 @@ class SaslSession:
             timer.cancel()
 
     def _close(self, reason: str) -> None:
-        self._gates.refused += 1
+        self._count(is_known=False)
         self._connection.refuse(_STRANGERS, reason)
+
+    def _count(self, *, is_known: bool) -> None:
+        """Count an attempt to authenticate: the first of the connection, or one to authenticate again."""
+        counts = self._gates.counts[self._listener.name]
+        if self._user is None:
+            counts.succeeded += is_known
+            counts.failed += not is_known
+        else:
+            counts.renewed += is_known
+            counts.not_renewed += not is_known
 
     def closed(self) -> None:
         """The connection has closed."""

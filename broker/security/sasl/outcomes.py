@@ -7,6 +7,8 @@ from typing import Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.protocol.sasl.scram import ScramCredential
+
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
@@ -18,11 +20,12 @@ class Challenge:
 @dataclass(frozen=True, slots=True)
 class Identified:
     """The client has proved to be this user. `expires_ms` is the time of day at which the proof ends; None:
-    never."""
+    never. `credential` is what the proof was compared with, if that can change while the broker runs."""
 
     user: str
     token: bytes = b""
     expires_ms: int | None = None
+    credential: ScramCredential | None = None
 
 
 class SaslRefused(Exception):

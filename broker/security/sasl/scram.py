@@ -96,7 +96,7 @@ class ScramServer:
         if not is_right or self._credential is None:
             raise SaslError(f"wrong password, or no such user: {first.user[:100]!r}")
         signature = server_signature(self._mechanism, credential.server_key, signed)
-        return Identified(first.user, encode_server_final(signature))
+        return Identified(first.user, encode_server_final(signature), credential=credential)
 
     def _refused(self, reason: str) -> SaslRefused:
         name = self._mechanism.sasl_name

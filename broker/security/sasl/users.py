@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
@@ -55,9 +55,14 @@ class ScramUsers:
         self._credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         self._usual: dict[ScramMechanism, int] = {}
         """By mechanism, the number of iterations that most credentials have."""
+        self._revocation_listeners: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self._credentials)
+
+    def add_revocation_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` each time after a credential was removed, or replaced by another."""
+        self._revocation_listeners.append(listener)
 
     def configs_changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
         """Take over the present configs of an entity in ZooKeeper."""
@@ -66,10 +71,14 @@ class ScramUsers:
             return
         found = _credentials_in(name, configs)
         self._usual.clear()
+        before = self._credentials.get(user, {})
         if found:
             self._credentials[user] = found
         else:
             self._credentials.pop(user, None)
+        if any(found.get(mechanism) != credential for mechanism, credential in before.items()):
+            for listener in self._revocation_listeners:
+                listener()
 
     def find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         """A user's credential; None if there is none."""

@@ -26,8 +26,8 @@ ORDER = [
     (QuotaEntity(DEFAULT, "app"), ("anna", "app")),
     (QuotaEntity(DEFAULT, DEFAULT), ("anna", "app")),
     (QuotaEntity(DEFAULT, ABSENT), ("anna", None)),
-    (QuotaEntity(ABSENT, "app"), (None, "app")),
-    (QuotaEntity(ABSENT, DEFAULT), (None, "app")),
+    (QuotaEntity(ABSENT, "app"), ("anna", "app")),
+    (QuotaEntity(ABSENT, DEFAULT), ("anna", "app")),
 ]
 """Entities that apply to client app of user anna, the first one first, and whose use counts together."""
 
@@ -42,7 +42,20 @@ def test_the_first_entity_in_the_order_of_precedence_applies() -> None:
         assert (found.limit, found.bucket) == (number + 1.0, bucket)
         assert table.set(entity, None)
     found = table.find("anna", "app")
-    assert found is not None and (found.limit, found.bucket) == (99.0, (None, "app"))
+    assert found is not None and (found.limit, found.bucket) == (99.0, ("anna", "app"))
+
+
+@pytest.mark.parametrize("entity", [QuotaEntity(ABSENT, "app"), QuotaEntity(ABSENT, DEFAULT), None])
+def test_nobody_uses_up_the_quota_of_another_user_who_has_the_same_client_id(
+    entity: QuotaEntity | None,
+) -> None:
+    table = QuotaTable(default=7.0)
+    if entity is not None:
+        table.set(entity, 5.0)
+    anna, otto = table.find("anna", "app"), table.find("otto", "app")
+    assert anna is not None and otto is not None
+    assert anna.limit == otto.limit and anna.bucket != otto.bucket
+    assert anna == table.find("anna", "app")
 
 
 def test_entities_of_others_do_not_apply() -> None:
@@ -63,7 +76,7 @@ def test_a_client_without_an_id_has_only_the_defaults() -> None:
     table = QuotaTable()
     table.set(QuotaEntity(ABSENT, DEFAULT), 5.0)
     found = table.find("anna", "")
-    assert found is not None and (found.limit, found.bucket) == (5.0, (None, ""))
+    assert found is not None and (found.limit, found.bucket) == (5.0, ("anna", ""))
 
 
 @pytest.mark.parametrize(
@@ -119,12 +132,12 @@ class TestBuckets:
     def test_busy_clients_beyond_the_maximum_share_a_sensor_until_others_are_idle(self) -> None:
         buckets = Buckets(lambda: RateSensor(30, 1.0), sensors_max=100)
         for number in range(1000):
-            buckets.sensor((None, f"c{number}"), 1.0).record(10.0, 1.0, 1.0)
+            buckets.sensor(("anna", f"c{number}"), 1.0).record(10.0, 1.0, 1.0)
         assert len(buckets) == 100
-        shared = buckets.sensor((None, "c500"), 1.0)
-        assert shared is buckets.sensor((None, "c600"), 1.0)
+        shared = buckets.sensor(("anna", "c500"), 1.0)
+        assert shared is buckets.sensor(("anna", "c600"), 1.0)
         assert shared.delay_s(1.0, 1.0) == pytest.approx(9000)
-        own = buckets.sensor((None, "new"), 40.0)
+        own = buckets.sensor(("anna", "new"), 40.0)
         assert own is not shared
         assert len(buckets) == 1
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.handlers.api_versions import ApiVersionsHandler
@@ -91,9 +92,14 @@ class Heartbeats(Handler[HeartbeatRequest, HeartbeatResponse]):
 
     def __init__(self) -> None:
         self.principals: list[str] = []
+        self.waits_for: Deferred[HeartbeatResponse] | None = None
 
-    def handle(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    def handle(
+        self, context: RequestContext, request: HeartbeatRequest
+    ) -> HeartbeatResponse | Deferred[HeartbeatResponse]:
         self.principals.append(context.principal)
+        if self.waits_for is not None:
+            return self.waits_for
         return HeartbeatResponse(throttle_time_ms=0, error_code=0)
 
 
