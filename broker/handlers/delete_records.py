@@ -1,5 +1,5 @@
 """DeleteRecords (key 21): raise a partition's log start offset, and answer once all live replicas have done
-so (KIP-107). Offset -1 stands for the high watermark.
+so durably (KIP-107). Offset -1 stands for the high watermark.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
 
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
         deletions = [deletion for topic in request.topics for deletion in self._begin(context, topic)]
+        self.deletions.tell_followers(deletions)
         missing: dict[Hashable, RecordDeletion] = {
             (deletion.topic, deletion.index): deletion
             for deletion in deletions

@@ -16,10 +16,19 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.directory import LogDirectory, write_files
 from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.pressure import retried
 from holdfast_log.broker.workers import Workers, all_back
 from holdfast_log.coordinator.clock import Clock
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+
+class StartDurable(Protocol):
+    """A listener of log starts."""
+
+    def __call__(self, log: Log) -> None:
+        """Take note that a checkpoint has a later start of `log`, its `durable_start_offset`."""
+        ...
 
 
 class DirectoryFailed(Protocol):
@@ -59,6 +68,11 @@ class CheckpointWriter:
         self._clock = clock
         self._failed = failed
         self._turns = {directory.path: _Turn() for directory in directories}
+        self._start_listeners: list[StartDurable] = []
+
+    def add_start_listener(self, listener: StartDurable) -> None:
+        """Call `listener` with each log of which a later start becomes durable from now on."""
+        self._start_listeners.append(listener)
 
     def write_offsets(self) -> Deferred[None]:
         """Write recovery points and log start offsets."""
@@ -110,21 +124,30 @@ class CheckpointWriter:
         turn.is_running = True
         served, turn.waiting = turn.waiting, []
         departed = dict(directory.departed)
+        starts = directory.moved_starts()
         written = self._write(directory, directory.offset_checkpoints())
         written.addCallback(lambda _: directory.forget_departures(departed))
+        written.addCallback(lambda _: _note_durable(starts))
         written.addErrback(lambda failure: self._failed(directory, failure))
         written.addBoth(self._written, directory, turn, served)
 
     def _written(
-        self, result: object, directory: LogDirectory, turn: _Turn, served: Sequence[Deferred[None]]
-    ) -> object:
+        self,
+        durable: Sequence[Log] | None,
+        directory: LogDirectory,
+        turn: _Turn,
+        served: Sequence[Deferred[None]],
+    ) -> None:
+        """`durable` are the logs of which a later start is durable now; None if the write failed."""
         turn.is_running = False
         # Before the callbacks, which may ask again at once.
         if turn.waiting:
             self._begin(directory, turn)
         for done in served:
             done.callback(None)
-        return result
+        for log in durable or ():
+            for listener in self._start_listeners:
+                listener(log)
 
     def _write(self, directory: LogDirectory, files: Mapping[str, bytes]) -> Deferred[None]:
         return retried(
@@ -132,3 +155,15 @@ class CheckpointWriter:
             f"write of the checkpoints in {directory.path}",
             lambda: self._workers.run(write_files, self._disk, files),
         )
+
+
+def _note_durable(starts: Mapping[Log, int]) -> list[Log]:
+    """Note that these log starts are durable. Returns the logs for which that is news."""
+    found = []
+    for log, start in starts.items():
+        # A truncation during the write may have lowered the start.
+        start = min(start, log.log_start_offset)
+        if start > log.durable_start_offset:
+            log.durable_start_offset = start
+            found.append(log)
+    return found

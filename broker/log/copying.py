@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast_log.broker.log.append import AppendResult, sound_batches
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.truncation import truncate_fully_and_start_at
+from holdfast_log.broker.log.truncation import make_start_durable, truncate_fully_and_start_at
 from holdfast_log.protocol.batches import HEADER_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP, read_header
 
 
@@ -39,7 +39,9 @@ def append_as_follower(
     for header in headers:
         log.epochs.assign(header.leader_epoch, header.base_offset)
     log.write(records[: headers[-1].end], headers, base_offsets, now_ms)
-    log.log_start_offset = max(start, log.log_start_offset)
+    if log.log_start_offset < start:
+        log.log_start_offset = start
+        make_start_durable(log)
     if refusal is not None:
         raise refusal
     return AppendResult(base_offsets[0], headers[-1].last_offset, NO_TIMESTAMP, log.log_start_offset)

@@ -257,6 +257,15 @@ class LogDirectory:
                 files[self.path_of(name)] = checkpoints.encode_offsets(entries)
         return files
 
+    def moved_starts(self) -> dict[Log, int]:
+        """The log starts that `offset_checkpoints` has now and that are not known to be durable."""
+        return {
+            log: log.log_start_offset
+            for logs in (self.logs, self.spares)
+            for log in logs.values()
+            if log.durable_start_offset < log.log_start_offset
+        }
+
     def offset_checkpoints(self) -> dict[str, bytes]:
         """Path → content of the checkpoints of the present recovery points, log start offsets, and offsets up
         to which logs are compacted."""

@@ -82,6 +82,9 @@ class Log:
         self.settings = settings
         self.topic_id = topic_id
         self.log_start_offset = log_start_offset
+        self.durable_start_offset = 0
+        """The log start that a checkpoint is known to have, or a lower one: no crash brings records before it
+        back."""
         self.log_end_offset = segments[-1].next_offset
         self.recovery_point = recovery_point
         """Offset up to which all records are durable."""

@@ -25,7 +25,8 @@ class LogEvents(Generic[AnyLog]):
 
     `discard` removes files that were renamed to `.deleted`, after a delay; None removes them immediately.
     `start_moved`: a checkpoint must hold the new log start; then the callback calls `discard_before_start` of
-    `broker.log.truncation`, because segments lie before the start. None removes them immediately.
+    `broker.log.truncation`, because segments may lie before the start. With None there is no checkpoint: the
+    start counts as durable, and the segments are removed immediately.
     `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is. `indexed`: the
     indexes of the active segment have entries that are only in memory.
     `recovery_point_lowered`: the checkpoint must hold the lower point before the log grows again, and an

@@ -117,6 +117,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
         mapped_offset=max(request.cleaned_offset, read_mapped_offset(disk, request.directory)),
         topic_id=topic_id,
     )
+    log.durable_start_offset = min(request.log_start_offset, log_start_offset)
     log.is_cut_short = loading.is_cut_short
     log.doubt = loading.doubt
     return log

@@ -66,6 +66,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> No
         if log.mapped_offset > 0:
             log.mapped_offset = 0
             log.events.recovery_point_lowered(log)
+        make_start_durable(log)
     except OSError as error:
         raise log.failed(error) from error
 
@@ -75,6 +76,7 @@ def _after_truncation(log: Log, end_offset: int, now_ms: int) -> None:
     log.log_end_offset = end_offset
     log.cleaned_offset = min(log.cleaned_offset, end_offset)
     log.log_start_offset = min(log.log_start_offset, end_offset)
+    log.durable_start_offset = min(log.durable_start_offset, log.log_start_offset)
     _truncate_epochs(log, end_offset)
     restore_log_producers(log, now_ms)
     if log.keys is not None:
@@ -125,24 +127,32 @@ def settled(log: Log) -> None:
 
 
 def advance_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
-    """Advance the log start to `offset`, and have the first segments that lie entirely before it removed once
-    a checkpoint has the new start (see `LogEvents.start_moved`). If there are many, the next check of
-    retention removes the others.
+    """Advance the log start to `offset`, have a checkpoint written that has it, and then have the first
+    segments removed that lie entirely before it (see `LogEvents.start_moved`). If there are many, the next
+    check of retention removes the others.
 
     No effect for an offset before the present start. Raises BrokerError with OFFSET_OUT_OF_RANGE for an
     offset after the log end.
     """
     move_log_start(log, offset, now_ms=now_ms)
-    if not log.segments.before(log.log_start_offset):
+    make_start_durable(log)
+
+
+def make_start_durable(log: Log) -> None:
+    """Have a checkpoint written that has the log's present start, unless one has it; then the segments before
+    it are removed."""
+    if log.durable_start_offset >= log.log_start_offset and not log.segments.before(log.log_start_offset):
         return
     if log.events.start_moved is not None:
         log.events.start_moved(log)
     else:
+        log.durable_start_offset = log.log_start_offset
         discard_before_start(log, log.log_start_offset, SEGMENTS_AT_ONCE)
 
 
 def move_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
-    """Advance the log start to `offset` without removing segments, see `advance_log_start`."""
+    """Advance the log start to `offset` without making it durable and without removing segments, see
+    `advance_log_start`."""
     log.check_usable()
     if offset < log.log_start_offset:
         return

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.replication.fetcher_session import SESSION_ERRORS, FetcherSession, PartitionId
 from holdfast_log.broker.replication.following import FetchOutcome, take, wanted
 from holdfast_log.broker.replication.partition import Partition
@@ -349,6 +350,15 @@ class ReplicaFetcher:
             self.forget(partition)
         elif copy.must_flush:
             self._hold_back(copy)
+
+    # -- log starts ---------------------------------------------------------------------------------------
+
+    def start_durable(self, log: Log) -> None:
+        """A later start of the log is durable: tell the leader by a separate fetch, since the one of the
+        session may wait there."""
+        copy = self._copies.get(log.topic_partition)
+        if copy is not None and copy.partition.log is log and copy.is_joined:
+            self._part(copy)
 
     def _hold_back(self, copy: _Copy) -> None:
         copy.is_flushing = True

@@ -91,6 +91,12 @@ class Fetchers:
         if loop is not None:
             loop.forget(partition)
 
+    def start_durable(self, log: Log) -> None:
+        """Tell the leader soon that a later start of the log is durable, if the log is a follower's."""
+        loop = self._followed.get(log.topic_partition)
+        if loop is not None:
+            loop.start_durable(log)
+
     def stop(self) -> None:
         """Stop copying all partitions, for good."""
         self._is_stopped = True
@@ -136,6 +142,10 @@ class _Loop:
 
     def forget(self, partition: Partition) -> None:
         self._fetcher.forget(partition)
+
+    def start_durable(self, log: Log) -> None:
+        self._fetcher.start_durable(log)
+        self._wake_in_this_turn()
 
     def stop(self) -> None:
         self._is_stopped = True

@@ -32,14 +32,15 @@ class FetchOutcome(enum.Enum):
 
 
 def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
-    """The replica's entry in a fetch request: the records after its last one."""
+    """The replica's entry in a fetch request: the records after its last one. The log start in it is the one
+    that is durable: the leader tells a client that records are deleted once that is so on every replica."""
     log = partition.log
     return FetchPartition(
         partition=partition.index,
         current_leader_epoch=partition.leader_epoch,
         fetch_offset=log.log_end_offset,
         last_fetched_epoch=log.epochs.latest,
-        log_start_offset=log.log_start_offset,
+        log_start_offset=log.durable_start_offset,
         partition_max_bytes=max_bytes,
         has_refused=partition.refused_offset == log.log_end_offset,
     )

@@ -188,10 +188,16 @@ class Leadership:
         return committed
 
     def low_watermark(self, local_start_offset: int, is_live: Callable[[int], bool]) -> int:
-        """The lowest log start offset among this broker and the live followers (KIP-107)."""
+        """The lowest durable log start among this broker and the followers that are live (KIP-107), or that
+        may be in sync and so might lead next."""
+        maximal = self.maximal_isr
         return min(
             [local_start_offset]
-            + [remote.log_start_offset for remote in self.remotes.values() if is_live(remote.broker_id)]
+            + [
+                remote.log_start_offset
+                for remote in self.remotes.values()
+                if remote.broker_id in maximal or is_live(remote.broker_id)
+            ]
         )
 
     def expanded_isr(

@@ -1,16 +1,23 @@
-"""Deletes records on request: advances a partition's log start here and on all live replicas (KIP-107)."""
+"""Deletes records on request: advances a partition's log start here and on all live replicas (KIP-107).
+
+A client is told that records are deleted once the new log start is in a checkpoint of the leader and of every
+replica that is live or in sync: then no crash brings them back while one of these leads.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.truncation import advance_log_start
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def delete_records(partition: Partition, offset: int) -> int:
@@ -43,6 +50,8 @@ class RecordDeletion:
     index: int
     offset: int
     low_watermark: int = -1
+    has_moved: bool = False
+    """Whether the request has moved the log start here."""
     error: BrokerError | None = None
 
 
@@ -66,14 +75,28 @@ class RecordDeletions:
         try:
             partition = self._replicas.partition(topic, index)
             partition.leadership()
+            start = partition.log.log_start_offset
             deletion.offset = delete_records(partition, offset)
-            self._replicas.start_moved(partition)
+            if partition.log.log_start_offset > start:
+                self._replicas.start_moved(partition)
+                deletion.has_moved = True
         except BrokerError as error:
             deletion.error = error
         return deletion
 
+    def tell_followers(self, deletions: Iterable[RecordDeletion]) -> None:
+        """Answer followers' fetches that wait for records of these partitions, once all of a request have
+        begun: a log start is no record, and would wait with them."""
+        for deletion in deletions:
+            key = TopicPartition(deletion.topic, deletion.index)
+            watchers = self._replicas.sessions.watchers.get(key) if deletion.has_moved else None
+            # A copy: answering a fetch may open or close sessions.
+            for each in [] if watchers is None else list(watchers.awake):
+                if each.session.reader.is_follower and each.session.waiting is not None:
+                    each.session.waiting.expire()
+
     def is_done(self, deletion: RecordDeletion) -> bool:
-        """Whether a deletion has failed, or all live replicas have carried it out."""
+        """Whether a deletion has failed, or all live replicas have carried it out durably."""
         if deletion.error is not None:
             return True
         partition = self._replicas.find(deletion.topic, deletion.index)
@@ -81,5 +104,12 @@ class RecordDeletions:
         if partition is None or not isinstance(role, Leadership):
             deletion.error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return True
-        deletion.low_watermark = role.low_watermark(partition.log.log_start_offset, self._metadata.is_live)
+        durable = partition.log.durable_start_offset
+        deletion.low_watermark = role.low_watermark(durable, self._metadata.is_live)
         return deletion.low_watermark >= deletion.offset
+
+    def start_durable(self, log: Log) -> None:
+        """Check the deletions that wait for a log of which a later start has become durable."""
+        partition = self._replicas.find(*log.topic_partition)
+        if partition is not None and partition.log is log:
+            self._replicas.deleters.wake(partition.key)

@@ -339,9 +339,9 @@ class Replicas:
 
     def _wake_undecided(self, partition: Partition) -> None:
         """Wake what waits until every replica that may lead next has followed this leader: refusals of
-        conditional appends, and fences."""
-        self.writers.wake(partition.key)
-        self.readers.wake(partition.key)
+        conditional appends, fences, and deletions."""
+        for waiting in (self.writers, self.readers, self.deleters):
+            waiting.wake(partition.key)
 
     def advance(self, partition: Partition) -> bool:
         """Raise the high watermark to its new value, and wake requests that wait for it."""

@@ -192,6 +192,8 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     replication.logs.add_failure_listener(replication.roles.directory_failed)
     replication.logs.add_failure_listener(broker.directory_outages.directory_failed)
     replication.logs.add_damage_listener(replication.repairs.log_damaged)
+    replication.logs.checkpoints.add_start_listener(replication.fetchers.start_durable)
+    replication.logs.checkpoints.add_start_listener(replication.deletions.start_durable)
 
     # Who clients are, and their rights
     broker.authentication.scram_users.add_revocation_listener(

@@ -559,6 +559,17 @@ class TestDeleteRecords:
         deleted = led.client().call(self.request(1)).topics[0].partitions[0]
         assert deleted.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
+    def test_deleting_records_waits_until_their_log_start_is_in_a_checkpoint(self, led: World) -> None:
+        client = led.client()
+        client.call(produce_request("t", batch(b"x")))
+        led.workers.is_held = True
+        client.ask(self.request(1))
+        client.ask(self.request(1))
+        assert client.answers() == []
+        led.workers.release()
+        deleted = [answer.topics[0].partitions[0] for answer in client.answers()]
+        assert [(each.error_code, each.low_watermark) for each in deleted] == [(0, 1), (0, 1)]
+
     def test_deleting_records_waits_for_the_followers(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         client, follower = world.client(), world.client()

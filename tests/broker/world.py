@@ -218,6 +218,7 @@ class World:
         self.right.add_listener(self.replicas.right_changed)
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
         self.deletions = RecordDeletions(self.replicas, self.metadata)
+        self.logs.checkpoints.add_start_listener(self.deletions.start_durable)
         self.logs.add_failure_listener(self.roles.directory_failed)
         self.quota_limits = QuotaLimits(QuotaSettings())
         self.quotas = client_quotas(self.quota_limits, self.clock)

@@ -61,11 +61,10 @@ class Deleter(Client):
 class Trio:
     """Three brokers with some records, and a client that deletes them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, **configs: str) -> None:
         self.world = world
-        self.stage = Stage(
-            world, 3, {"min.insync.replicas": "2", "segment.bytes": "1024", "file.delete.delay.ms": "100"}
-        )
+        usual = {"min.insync.replicas": "2", "segment.bytes": "1024", "file.delete.delay.ms": "100"}
+        self.stage = Stage(world, 3, usual | configs)
         self.stage.produce(5)
         self.deleter = Deleter(self.stage.around, "deleter")
         self.deleter.start()
@@ -143,17 +142,21 @@ def test_all_replicas_agree_on_the_log_start_after_the_leader_fails_during_a_del
 
 
 @pytest.mark.parametrize("world", SEEDS, indirect=True)
-def test_all_replicas_agree_on_the_log_start_after_every_broker_was_killed(world: World) -> None:
-    """As in Kafka, brokers write log start offsets to a checkpoint periodically. Records deleted from the
-    first segment since the last checkpoint may therefore be readable again."""
-    trio = Trio(world)
+@pytest.mark.parametrize(
+    ("end", "is_flushed"), [(Machine.kill, "false"), (Machine.kill, "true"), (Machine.lose_power, "true")]
+)
+def test_a_deletion_that_a_client_was_told_of_outlives_the_end_of_all_brokers(
+    world: World, end: Callable[[Machine], None], is_flushed: str
+) -> None:
+    """If all lose power, only what was flushed before it was acknowledged is certain to remain."""
+    trio = Trio(world, **{"flush.before.ack": is_flushed})
     start = trio.high_watermark() // 2
     trio.deleter.delete(start)
     trio.stage.until(lambda: trio.deleter.is_done)
     for machine in trio.stage.cluster.machines:
-        machine.kill()
+        end(machine)
     world.run(1)
-    assert 0 < trio.heal() <= start
+    assert trio.heal() == start
 
 
 @pytest.mark.parametrize("world", SEEDS, indirect=True)

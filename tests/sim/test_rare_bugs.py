@@ -76,6 +76,7 @@ from tests.broker.replication import test_introducing as of_introductions
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
+from tests.broker.replication import test_replica_sessions as of_replica_sessions
 from tests.broker.replication import test_retention as of_retention
 from tests.broker.security.sasl import gated as of_gates
 from tests.broker.security.sasl import test_gates as of_sasl
@@ -670,6 +671,14 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_managers.test_a_crash_at_any_file_operation_of_a_record_deletion_leaves_all_from_the_start_in_force(
             loses_power=False
         )
+    ),
+    "own-start-counts-before-durable": lambda path: (
+        of_data_path.TestDeleteRecords().test_deleting_records_waits_until_their_log_start_is_in_a_checkpoint(
+            of_conditions.world_with(path)
+        )
+    ),
+    "start-told-before-durable": (
+        of_replica_sessions.test_a_deletion_waits_for_the_checkpoint_of_the_follower_and_for_nothing_else
     ),
     "deleted-up-to-later-start": lambda path: (
         of_managers.test_no_segment_is_removed_before_a_checkpoint_has_the_start_after_it()

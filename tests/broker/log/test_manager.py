@@ -367,6 +367,43 @@ def test_no_segment_is_removed_before_a_checkpoint_has_the_start_after_it() -> N
     assert [segment.base_offset for segment in log.segments] == [6]
 
 
+def test_a_log_knows_which_start_its_checkpoint_has() -> None:
+    disk, at = sim_disk(), TopicPartition("flights", 0)
+    broker = Broker(disk, ("/d1",))
+    log, told = broker.logs.get_or_create(at), list[tuple[Log, int]]()
+    broker.logs.checkpoints.add_start_listener(lambda log: told.append((log, log.durable_start_offset)))
+    for _ in range(4):
+        append(log, NOW_MS, NOW_MS)
+    broker.workers.is_held = True
+
+    advance_log_start(log, 3)
+    advance_log_start(log, 7)
+    assert (log.durable_start_offset, told) == (0, [])
+    broker.workers.work()
+    assert (log.durable_start_offset, told) == (3, [(log, 3)])
+    later = sim_disk()
+    later.restore(disk.snapshot())
+    assert Broker(later, ("/d1",)).log(at).durable_start_offset == 3
+    truncate_to(log, 2)
+    assert (log.log_start_offset, log.durable_start_offset) == (2, 2)
+    broker.workers.release()
+    assert (log.durable_start_offset, told) == (2, [(log, 3)])
+
+    truncate_fully_and_start_at(log, 9)
+    assert (log.durable_start_offset, told) == (9, [(log, 3), (log, 9)])
+
+
+def test_a_start_is_not_durable_while_no_checkpoint_can_be_written() -> None:
+    disk, at = sim_disk(), TopicPartition("flights", 0)
+    broker = Broker(disk, ("/d1",))
+    log, told = broker.logs.get_or_create(at), list[Log]()
+    broker.logs.checkpoints.add_start_listener(told.append)
+    append(log, NOW_MS, NOW_MS)
+    disk.fail("/d1", only_writes=True)
+    advance_log_start(log, 1)
+    assert (log.durable_start_offset, told, broker.failed) == (0, [], ["/d1"])
+
+
 def unsealed(disk: Disk, name: str) -> bytes:
     """A checkpoint of /d1 without the blanks at its end."""
     return disk.read(f"/d1/{name}-offset-checkpoint").rstrip() + b"\n"

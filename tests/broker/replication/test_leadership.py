@@ -203,12 +203,15 @@ def test_a_new_assignment_keeps_the_state_of_remaining_replicas() -> None:
     assert 3 not in leader.remotes
 
 
-def test_the_low_watermark_is_the_lowest_log_start_of_the_live_replicas() -> None:
-    leader = leadership()
+def test_the_low_watermark_is_the_lowest_log_start_of_the_replicas_that_are_live_or_in_sync() -> None:
+    leader = leadership(isr=(1, 2))
     leader.record_fetch(2, 150, 30, 150, 10)
     assert leader.low_watermark(40, everyone_lives) == -1  # broker 3 has not fetched yet
     assert leader.low_watermark(40, lambda broker: broker == 2) == 30
-    assert leader.low_watermark(20, lambda broker: False) == 20
+    assert leader.low_watermark(20, lambda broker: broker == 2) == 20
+    assert leader.low_watermark(40, lambda broker: False) == 30  # broker 2 is dead, and might lead next
+    leader.settle((1,), 8)
+    assert leader.low_watermark(40, lambda broker: False) == 40
 
 
 FETCHES = st.lists(

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
 from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
 from holdfast_log.broker.replication.throttle import follower_throttle
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from holdfast_log.protocol.messages.fetch import FetchResponse
 from tests.broker.replication.replica_logs import raw, replica
 from tests.broker.world import World, only_produced, produce_request
@@ -175,6 +181,39 @@ def test_without_a_session_every_fetch_names_all_partitions(tmp_path: Path) -> N
     for _ in range(3):
         fetch, response = pair.turn()
         assert (len(named(fetch)), len(told(response))) == (3, 3)
+
+
+def test_a_deletion_waits_for_the_checkpoint_of_the_follower_and_for_nothing_else(tmp_path: Path) -> None:
+    """The follower hears of it although its fetch waits for records, and tells at once that its start is
+    durable; until then both wait."""
+    pair = Pair(tmp_path, partitions=2)
+    pair.append(0)
+    pair.turn()
+    pair.turn()
+    log, moved = pair.copies[0].log, list[Log]()
+    log.events.start_moved = moved.append
+    pair.send()
+    admin = pair.world.client()
+    wanted = DeleteRecordsPartition(partition_index=0, offset=1)
+    admin.ask(
+        DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[wanted])], timeout_ms=5000)
+    )
+    assert [told(response) for response in pair.receive()] == [[0]]
+    assert (log.log_start_offset, moved) == (1, [log])
+
+    assert [named(fetch) for fetch in pair.send()] == [[]]
+    assert pair.receive() == []
+    pair.world.clock.advance(WAIT_MS / 1000)
+    assert [told(response) for response in pair.receive()] == [[]]
+    pair.send()
+    assert (admin.answers(), moved) == ([], [log])
+
+    log.durable_start_offset = 1
+    pair.fetcher.start_durable(log)
+    assert [named(fetch) for fetch in pair.send()] == [[0]]
+    (answer,) = admin.answers()
+    row = answer.topics[0].partitions[0]
+    assert (row.error_code, row.low_watermark) == (ErrorCode.NONE, 1)
 
 
 @pytest.mark.parametrize("seed", range(12))

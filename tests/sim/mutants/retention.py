@@ -15,9 +15,10 @@ from holdfast_log.broker.log.retention import Removal, SegmentFacts, removal
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segments import Segments
 from holdfast_log.broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start
-from holdfast_log.broker.replication import retention
+from holdfast_log.broker.replication import fetcher, record_deletions, retention
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.retention import Retention
+from holdfast_log.protocol.messages.fetch import FetchPartition
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -143,6 +144,26 @@ def _delete_up_to_a_later_start() -> Sequence[Patch]:
     return [(after_checkpoint, "discard_before_start", mutant), (retention, "discard_before_start", mutant)]
 
 
+def _count_a_start_before_its_checkpoint() -> Sequence[Patch]:
+    delete = record_deletions.delete_records
+
+    def mutant(partition: Partition, offset: int) -> int:
+        start = delete(partition, offset)
+        partition.log.durable_start_offset = partition.log.log_start_offset
+        return start
+
+    return [(record_deletions, "delete_records", mutant)]
+
+
+def _tell_a_start_before_its_checkpoint() -> Sequence[Patch]:
+    wanted = fetcher.wanted
+
+    def mutant(partition: Partition, max_bytes: int) -> FetchPartition:
+        return replace(wanted(partition, max_bytes), log_start_offset=partition.log.log_start_offset)
+
+    return [(fetcher, "wanted", mutant)]
+
+
 def _forget_the_epochs_of_an_emptied_log() -> Sequence[Patch]:
     load = epoch_recovery.load_epochs
 
@@ -233,6 +254,16 @@ RARE = (
         "deleted-before-start-durable",
         "DeleteRecords removes segments while the checkpoint still has the old log start",
         _delete_before_the_start_is_durable,
+    ),
+    Mutation(
+        "own-start-counts-before-durable",
+        "a client is told that records are deleted before a checkpoint of the leader has the new log start",
+        _count_a_start_before_its_checkpoint,
+    ),
+    Mutation(
+        "start-told-before-durable",
+        "a follower tells its leader of a log start that no checkpoint has yet",
+        _tell_a_start_before_its_checkpoint,
     ),
     Mutation(
         "deleted-up-to-later-start",
