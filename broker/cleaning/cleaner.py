@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.python.failure import Failure
@@ -40,9 +41,20 @@ from holdfast_log.protocol.errors import BrokerError
 
 logger = logging.getLogger(__name__)
 
+_LOGS_PER_TURN = 200
+"""Number of logs that are looked at in one turn of the reactor, at most. A broker has thousands."""
+_TURN_S = 0.002
+"""Time in seconds after which the look at further logs waits for the reactor's next turn: one with many
+segments takes long."""
 _SEARCH_BYTES = 4 << 20
 """Bytes of a file whose headers a worker reads before it returns."""
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+_Steps: TypeAlias = "Generator[None, None, None]"
+"""Looks at one log each step."""
+_Chosen: TypeAlias = "Generator[None, None, bool]"
+"""The same; returns whether a log was chosen."""
+_END = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +124,8 @@ class Cleaner:
         self._free_s = 0.0
         """When the bytes that were read and written so far have taken their time, in seconds of the clock."""
         self._is_stopped = False
+        self._steps: _Steps | None = None
+        """What is left to do until passes and searches have begun; None between two looks at the logs."""
         self._alarm = Alarm(clock, self._look)
 
     def start(self) -> None:
@@ -122,21 +136,43 @@ class Cleaner:
     def stop(self) -> None:
         """Begin no pass, and abort those that are under way."""
         self._is_stopped = True
+        self._steps = None
         self._alarm.cancel()
 
     # -- choosing ------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Begin passes over the logs whose turn it is, and look again later."""
-        settings = self._settings.current()
-        while len(self.busy) + len(self._searched) < settings.threads and not self._is_stopped:
-            first, second = self._kinds_in_turn()
-            if not first() and not second():
+        """Begin passes over the logs whose turn it is, and look again later. Many logs take several turns."""
+        if self._steps is None:
+            self._steps = self._choosing()
+        ends_s = self._clock.seconds() + _TURN_S
+        for _ in range(_LOGS_PER_TURN):
+            if self._is_stopped or next(self._steps, _END) is _END:
+                self._steps = None
                 break
-        if not self._is_stopped and not self._alarm.is_set:
-            self._alarm.set(settings.backoff_ms / 1000)
+            if self._clock.seconds() >= ends_s:
+                break
+        if self._is_stopped or self._alarm.is_set:
+            return
+        self._alarm.set(0.0 if self._steps else self._settings.current().backoff_ms / 1000)
 
-    def _kinds_in_turn(self) -> tuple[Callable[[], bool], Callable[[], bool]]:
+    def _choosing(self) -> _Steps:
+        """Begin as many passes and searches as there may be."""
+        self._forget_deleted()
+        while len(self.busy) + len(self._searched) < self._settings.current().threads:
+            first, second = self._kinds_in_turn()
+            if not (yield from first()) and not (yield from second()):
+                return
+
+    def _forget_deleted(self) -> None:
+        logs = self._logs
+        self._rests.forget_others(logs)
+        self._horizons = {log: self._horizons[log] for log in logs if log in self._horizons}
+        self.uncleanable = {
+            log: mark for log, mark in self.uncleanable.items() if log.failure is None and mark.holds(log)
+        }
+
+    def _kinds_in_turn(self) -> tuple[Callable[[], _Chosen], Callable[[], _Chosen]]:
         """What begins a pass, and what begins a search, in turn: if there is always a log to compact, there
         still are searches."""
         self._is_passs_turn = not self._is_passs_turn
@@ -144,25 +180,23 @@ class Cleaner:
             return self._begin_search, self._begin_pass
         return self._begin_pass, self._begin_search
 
-    def _begin_pass(self) -> bool:
+    def _begin_pass(self) -> _Chosen:
         """Begin the pass whose turn it is. Returns whether there is one."""
-        plan = self._turns.choose(self._plans(), self._clock.seconds())
-        if plan is not None:
-            self._begin(plan, self._settings.current())
-        return plan is not None
-
-    def _plans(self) -> Iterator[CleaningPlan]:
-        now_ms = self._date_ms()
-        self._rests.forget_others(self._logs)
-        self.uncleanable = {
-            log: mark for log, mark in self.uncleanable.items() if log.failure is None and mark.holds(log)
-        }
+        plans: dict[Log, CleaningPlan] = {}
         for log in list(self._logs):
-            committed = self._committed_offset(log) if self._may_compact(log) else None
-            if committed is not None:
-                plan = self._plan(log, committed, now_ms)
-                if plan is not None:
-                    yield plan
+            plan = self._plan(log)
+            if plan is not None:
+                plans[log] = plan
+            yield
+        while (chosen := self._turns.choose(plans.values(), self._clock.seconds())) is not None:
+            # The log may have changed since it was looked at, in a turn before.
+            plan = self._plan(chosen.log)
+            if plan is not None:
+                self._begin(plan, self._settings.current())
+                return True
+            del plans[chosen.log]
+            yield
+        return False
 
     def _may_compact(self, log: Log) -> bool:
         is_compacted = log.settings.is_compacted and log.failure is None
@@ -174,7 +208,12 @@ class Cleaner:
             and log not in self.uncleanable
         )
 
-    def _plan(self, log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
+    def _plan(self, log: Log) -> CleaningPlan | None:
+        """The next pass over a log; None if it may not be compacted, or need not."""
+        committed_offset = self._committed_offset(log) if self._may_compact(log) else None
+        if committed_offset is None:
+            return None
+        now_ms = self._date_ms()
         try:
             if must_roll(log, now_ms):
                 log.roll(now_ms)
@@ -212,23 +251,20 @@ class Cleaner:
         done.addBoth(lambda _: self._ended(log))
 
     def _note_horizons(self, log: Log, horizons: Iterable[int], *, after_ms: int = -1) -> None:
-        known = self._horizons
-        self._horizons = {each: known[each] for each in self._logs if each in known}
         self._horizons[log] = min((each for each in horizons if each > after_ms), default=NEVER_MS)
 
     # -- the horizons of logs that an earlier process has compacted ----------------------------------------
 
-    def _begin_search(self) -> bool:
+    def _begin_search(self) -> _Chosen:
         """Look through the first log whose horizons are not known. Returns whether there is one."""
         for log in list(self._logs):
-            if log in self._horizons or not self._may_compact(log):
-                continue
-            sources = sources_of(clean_segments(log, log.segments[:-1]))
-            if not sources:
+            if log not in self._horizons and self._may_compact(log):
+                sources = sources_of(clean_segments(log, log.segments[:-1]))
+                if sources:
+                    self._search(log, HorizonSearch(self._disk, sources))
+                    return True
                 self._note_horizons(log, ())
-                continue
-            self._search(log, HorizonSearch(self._disk, sources))
-            return True
+            yield
         return False
 
     def _search(self, log: Log, search: HorizonSearch) -> None:

@@ -556,6 +556,12 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_turns.test_a_topic_of_many_partitions_gets_no_more_turns_than_one_of_a_single_partition()
     ),
     "vain-passes-repeated": lambda path: of_turns.test_a_pass_that_cannot_succeed_is_tried_again_ever_later(),
+    "logs-looked-at-at-once": lambda path: (
+        of_cleaner.test_many_logs_are_looked_at_in_many_turns_and_the_dirtiest_of_all_is_compacted()
+    ),
+    "stale-plan-begun": lambda path: (
+        of_cleaner.test_a_log_that_changes_while_others_are_looked_at_is_planned_again()
+    ),
     "searches-wait-for-ever": lambda path: (
         of_turns.test_tombstones_of_an_earlier_process_expire_beside_a_log_that_is_always_dirty()
     ),

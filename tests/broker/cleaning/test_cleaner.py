@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +128,80 @@ def test_a_log_is_compacted_at_the_start_and_again_after_the_backoff() -> None:
     assert len(rows(log)) == 7
     room.clock.advance(0.2)
     assert rows(log) == [(b"k", b"4"), (b"other", b"6")]
+
+
+class TurnedClock(Clock):
+    """Counts something in each call that it has made: all calls but the first follow from earlier ones."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        super().__init__()
+        self._count = count
+        self.counts: list[int] = []
+        self.between: Callable[[], None] = lambda: None
+
+    def callLater(self, when: float, what: Callable[..., object], *arguments: Any, **named: Any) -> Any:
+        def call() -> None:
+            before = self._count()
+            what(*arguments, **named)
+            self.counts.append(self._count() - before)
+            self.between()
+
+        return super().callLater(when, call)
+
+
+class Watch(Room):
+    """A cleaner whose looks at logs are counted by turns of the reactor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = 0
+        self.clock: TurnedClock = TurnedClock(lambda: self.looked)
+        self.cleaner = Cleaner(
+            self, self.disk, self.workers, self.clock, self.now_ms,
+            Live(CleanerSettings, self.settings), self.committed_offset,
+        )  # fmt: skip
+
+    def committed_offset(self, log: Log) -> int | None:
+        self.looked += 1
+        return super().committed_offset(log)
+
+
+def test_many_logs_are_looked_at_in_many_turns_and_the_dirtiest_of_all_is_compacted() -> None:
+    room = Watch()
+    logs = [room.log(f"t{number}") for number in range(1000)]
+    last = logs[-1]
+    room.write(last, *numbered(5))
+    room.start()
+    assert rows(last) == [(b"k", b"4")]
+    assert sum(room.clock.counts) >= 1000
+    assert max(room.clock.counts) <= 201, "one turn looks at too many logs"
+
+
+def test_a_log_that_changes_while_others_are_looked_at_is_planned_again() -> None:
+    room = Watch()
+    gone, failed, *_, last = (room.log(f"t{number}") for number in range(500))
+    room.write(gone, *numbered(9))
+    room.write(failed, *numbered(8))
+    room.write(last, *numbered(2))
+
+    def change() -> None:
+        if 1 < room.looked < 400:
+            room.committed[gone] = None
+            failed.failed(OSError(errno.EIO, "broken"))
+
+    room.clock.between = change
+    room.start()
+    assert (gone.cleaned_offset, failed.cleaned_offset) == (0, 0)
+    assert last.cleaned_offset == 2
+
+
+def test_a_cleaner_that_is_stopped_between_two_turns_looks_at_no_more_logs() -> None:
+    room = Watch()
+    for number in range(500):
+        room.log(f"t{number}")
+    room.clock.between = room.cleaner.stop
+    room.start()
+    assert 0 < room.looked < 250
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])

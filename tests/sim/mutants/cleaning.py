@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -224,6 +224,24 @@ def _search_when_nothing_is_dirty() -> Sequence[Patch]:
     return [(Cleaner, "_kinds_in_turn", lambda self: (self._begin_pass, self._begin_search))]
 
 
+def _look_at_all_logs_at_once() -> Sequence[Patch]:
+    return [(cleaner, "_LOGS_PER_TURN", 1 << 30), (cleaner, "_TURN_S", 1e9)]
+
+
+def _begin_what_was_planned() -> Sequence[Patch]:
+    def mutant(self: Cleaner) -> Generator[None, None, bool]:
+        plans = []
+        for log in list(self._logs):
+            plans += [plan for plan in (self._plan(log),) if plan is not None]
+            yield
+        chosen = self._turns.choose(plans, self._clock.seconds())
+        if chosen is not None:
+            self._begin(chosen, self._settings.current())
+        return chosen is not None
+
+    return [(Cleaner, "_begin_pass", mutant)]
+
+
 def _compact_after_the_future() -> Sequence[Patch]:
     def mutant(log: Log, segment: Segment, latest_ms: int, now_ms: int) -> int:
         return latest_ms
@@ -342,6 +360,16 @@ RARE = (
         "searches-wait-for-ever",
         "tombstones of an earlier process stay as long as any log is dirty",
         _search_when_nothing_is_dirty,
+    ),
+    Mutation(
+        "logs-looked-at-at-once",
+        "the cleaner looks at thousands of logs in one turn of the reactor, and every client waits",
+        _look_at_all_logs_at_once,
+    ),
+    Mutation(
+        "stale-plan-begun",
+        "a pass begins by a plan that was made in an earlier turn, over a log that has failed since",
+        _begin_what_was_planned,
     ),
     Mutation(
         "compacted-after-the-future",
