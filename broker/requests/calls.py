@@ -132,7 +132,9 @@ class RemoteCall(RequestContext):
     def _count(self) -> None:
         """Count the request, and perhaps remember how long it took."""
         times = self._times
-        if times.answered():
+        if untimed := times.untimed:
+            times.untimed = untimed - 1
+        else:
             ended_s = self._dispatcher.clock_s()
             times.add(self._queued_s, self._began_s, self.parked_s, ended_s, self.throttle_ms)
 

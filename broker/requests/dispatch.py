@@ -219,7 +219,9 @@ class Dispatcher:
             if shortcut is not None and quotas is None:
                 begun = shortcut(connection, frame, version, position, correlation_id)
                 if isinstance(begun, list):
-                    if times.answered():
+                    if untimed := times.untimed:
+                        times.untimed = untimed - 1
+                    else:
                         arrived_s = connection.began_s or connection.last_request_s
                         times.add(connection.queued_s, arrived_s, 0.0, self.clock_s(), 0)
                     reply.send(begun)

@@ -13,7 +13,7 @@ _FETCH_KINDS = ("FetchConsumer", "FetchFollower")
 _LABELS = ("request", "quantile")
 _OF_THE_LATEST = (
     "Quantiles of the latest 1000 timed requests of each version within ten minutes. Of frequent requests "
-    "one in eight is timed."
+    "one in sixteen is timed."
 )
 
 

@@ -1,8 +1,8 @@
 """How long requests take: what is kept of them, and what is made of it when somebody asks.
 
 Every request is counted. The first ones of an API and version are all timed, and then one in `TIMED_ONE_IN`:
-a usual produce request takes 20 µs, and timing it would add one. Everything else (quantiles, the sums of
-versions) is computed on demand.
+a usual produce request takes 20 µs, and timing it would add one. So those between are counted down, without a
+call (`RequestTimes.untimed`). Everything else (quantiles, the sums of versions) is computed on demand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LATEST_MAX = 1000
 ALL_TIMED = 100
 """So many requests of an API and version are timed one by one: of rare ones, each."""
 
-TIMED_ONE_IN = 8
+TIMED_ONE_IN = 16
 
 MAX_AGE_S = 600.0
 """Age in seconds from which on a request no longer counts in quantiles."""
@@ -56,27 +56,33 @@ class AnsweredRequest(NamedTuple):
 class RequestTimes:
     """The requests of one kind (an API; Fetch has two kinds) and version that were answered."""
 
-    __slots__ = ("count", "kind", "latest", "total_s", "version")
+    __slots__ = ("_next", "kind", "latest", "total_s", "untimed", "version")
 
     def __init__(self, kind: str, version: int) -> None:
         self.kind = kind
         self.version = version
-        self.count = 0
+        self.untimed = 0
+        """So many requests are not timed before the next one that is. Whoever answers a request takes one
+        off, or calls `add` if none is left."""
         self.total_s = 0.0
         """Times of all requests together, those that were not timed taken to be as long as the timed ones."""
         self.latest: deque[tuple[float, float, float, float, int]] = deque(maxlen=LATEST_MAX)
         """The latest requests: the fields of `AnsweredRequest`."""
+        self._next = 1  # How many requests there are once the next one has been timed.
 
-    def answered(self) -> bool:
-        """Count a request. Returns whether to time it (`add`)."""
-        self.count = count = self.count + 1
-        return count <= ALL_TIMED or not count % TIMED_ONE_IN
+    @property
+    def count(self) -> int:
+        """Number of answered requests."""
+        return self._next - 1 - self.untimed
 
     def add(self, queued_s: float, began_s: float, parked_s: float, ended_s: float, throttle_ms: int) -> None:
-        """Keep the times of the request that was counted last: see `AnsweredRequest`."""
-        weight = 1 if self.count <= ALL_TIMED else TIMED_ONE_IN
+        """Count a request that is timed, and keep its times: see `AnsweredRequest`."""
+        weight = 1 if self._next <= ALL_TIMED else TIMED_ONE_IN
         self.total_s += weight * (ended_s - began_s + queued_s)
         self.latest.append((queued_s, began_s, parked_s, ended_s, throttle_ms))
+        interval = 1 if self._next < ALL_TIMED else TIMED_ONE_IN
+        self._next += interval
+        self.untimed = interval - 1
 
 
 def recent(times: Iterable[RequestTimes], now_s: float) -> list[AnsweredRequest]:
