@@ -67,7 +67,7 @@ class Requester:
 
         The proof is the secret of the claim; where the claim came without one, the connection. The record of
         a broker that knew no secrets has only the owner id to compare. Besides, a grant belongs to the
-        principal of its claim: whoever has learnt the secret of another principal has nothing from it.
+        principal of its claim: another principal gains nothing by knowing the secret.
         """
         owner = grant.owner
         if owner.owner_id != self.owner.owner_id or owner.assignment is not None:

@@ -62,7 +62,7 @@ class RequestTimes:
         self.kind = kind
         self.version = version
         self.untimed = 0
-        """So many requests are not timed before the next one that is. Whoever answers a request takes one
+        """So many requests are not timed before the next one that is. Each answer to a request takes one
         off, or calls `add` if none is left."""
         self.total_s = 0.0
         """Times of all requests together, those that were not timed taken to be as long as the timed ones."""

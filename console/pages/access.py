@@ -158,7 +158,7 @@ def _checked(binding: AclBinding) -> None:
 
 
 def _done(visit: Visit, listed: list[AclBinding]) -> str:
-    """What the visitor has just changed, as far as the brokers show it."""
+    """What the visitor has just changed and the brokers show already."""
     done = visit.text("done")
     if done not in ("added", "removed"):
         return ""

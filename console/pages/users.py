@@ -71,7 +71,7 @@ async def users_page(visit: Visit) -> Response:
 
 
 def _done(visit: Visit, credentials: dict[str, dict[str, int]]) -> str:
-    """What the visitor has just changed, as far as the brokers show it."""
+    """What the visitor has just changed and the brokers show already."""
     done = visit.text("done")
     if done not in ("set", "removed"):
         return ""
