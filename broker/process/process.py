@@ -43,6 +43,7 @@ from holdfast_log.broker.process.twisted_log import log_twisted
 from holdfast_log.broker.process.zookeeper_identity import zookeeper_identity
 from holdfast_log.broker.setting_groups import read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
+from holdfast_log.broker.settings.zookeeper_tls import zookeeper_tls
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.broker.workers import ThreadWorkers
 from holdfast_log.clients.settings import SettingError, Settings
@@ -129,6 +130,7 @@ class BrokerProcess:
                 _reactor.callFromThread,
                 SessionFile(directories, boot),
                 zookeeper_identity(own.digest_file, restricts=own.is_acl_set),
+                zookeeper_tls(settings),
             ),
             network=network,
             tls=tls,

@@ -25,6 +25,7 @@ from holdfast_log.broker.quotas import settings as quotas
 from holdfast_log.broker.replication.settings import SETTINGS as REPLICATION_SETTINGS
 from holdfast_log.broker.security.sasl import settings as sasl
 from holdfast_log.broker.security.settings import SETTINGS as AUTHORIZER_SETTINGS
+from holdfast_log.broker.settings.zookeeper_tls import SETTINGS as ZOOKEEPER_TLS_SETTINGS
 from holdfast_log.clients.config import ADMIN_ROWS, CONSUMER_ROWS, PRODUCER_ROWS
 from holdfast_log.clients.settings import (
     REQUIRED,
@@ -309,6 +310,7 @@ ROWS: tuple[Setting, ...] = (
     BROKER_ROWS
     + NETWORK_SETTINGS
     + TLS_SETTINGS
+    + ZOOKEEPER_TLS_SETTINGS
     + sasl.SETTINGS
     + LOG_SETTINGS
     + CLEANING_SETTINGS
@@ -367,6 +369,7 @@ def settings_page() -> str:
         ("Broker", BROKER_ROWS),
         ("Broker: network", NETWORK_SETTINGS),
         ("Broker: TLS", TLS_SETTINGS),
+        ("Broker: TLS with ZooKeeper", ZOOKEEPER_TLS_SETTINGS),
         ("Broker: SASL", sasl.SETTINGS),
         ("Broker: logs", LOG_SETTINGS),
         ("Broker: compaction", CLEANING_SETTINGS),

@@ -16,6 +16,7 @@ import click
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred
 
 from holdfast_log.broker.process.zookeeper_identity import zookeeper_identity
+from holdfast_log.broker.settings.zookeeper_tls import zookeeper_tls_in
 from holdfast_log.coordinator.znodes.access import ROOTS, restricted
 from holdfast_log.coordinator.zookeeper.access import AccessRule, for_everybody
 from holdfast_log.coordinator.zookeeper.interface import AccessDenied, NoNode, ZooKeeperError
@@ -166,8 +167,20 @@ class _Connection:
     metavar="MS",
     help="Maximum time to wait for ZooKeeper.",
 )
+@click.option(
+    "--zk-tls-config-file",
+    "tls_file",
+    metavar="FILE",
+    help="Properties file with zookeeper.ssl.client.enable=true and further settings zookeeper.ssl.*, such "
+    "as a broker's: then --zookeeper.connect names ZooKeeper's secure port.",
+)
 def main(
-    acl: str, connect: str, digest_file: str | None, session_timeout_ms: int, connection_timeout_ms: int
+    acl: str,
+    connect: str,
+    digest_file: str | None,
+    session_timeout_ms: int,
+    connection_timeout_ms: int,
+    tls_file: str | None,
 ) -> None:
     """Change who may use the znodes of a cluster, while its brokers run.
 
@@ -184,12 +197,13 @@ def main(
     restricts = acl == "secure"
     try:
         identity = zookeeper_identity(digest_file, restricts=restricts)
+        tls = None if tls_file is None else zookeeper_tls_in(tls_file)
         split_connect(connect)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     rule = restricted if restricts else for_everybody
     with _Connection(
-        lambda call: KazooZooKeeper(connect, session_timeout_ms, call, identity=identity)
+        lambda call: KazooZooKeeper(connect, session_timeout_ms, call, identity=identity, tls=tls)
     ) as connection:
         if not connection.wait_connected(connection_timeout_ms / 1000):
             raise click.ClickException(

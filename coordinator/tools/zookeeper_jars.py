@@ -78,12 +78,16 @@ def find_jars() -> list[str]:
 
 
 def _pyspark_jars() -> list[str]:
-    """The jars among those of the installed PySpark, of whichever versions; none if one is missing."""
+    """The jars among those of the installed PySpark, of whichever versions; none if one is missing. With them
+    those of Netty, which the server needs for TLS."""
     folder = package_folder("pyspark")
     if folder is None:
         return []
     found = [sorted(Path(folder, "jars").glob(f"{jar.name}-[0-9]*.jar"))[-1:] for jar in JARS]
-    return [str(path) for matches in found for path in matches] if all(found) else []
+    if not all(found):
+        return []
+    netty = sorted(Path(folder, "jars").glob("netty-*.jar"))
+    return [str(path) for matches in (*found, netty) for path in matches]
 
 
 def package_folder(name: str) -> str | None:

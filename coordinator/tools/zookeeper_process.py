@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast_log.coordinator.parent_process import die_with_parent
@@ -73,7 +73,8 @@ def _runs(task: Path) -> bool:
 
 
 class ZooKeeperProcess:
-    """One server with its data in `directory`, on a port of `host`, an address of this machine.
+    """One server with its data in `directory`, on a port of `host`, an address of this machine. `config` is
+    added to its configuration.
 
     `tick_time_ms` is the granularity of sessions: the minimum session timeout is two ticks.
     """
@@ -87,6 +88,7 @@ class ZooKeeperProcess:
         tick_time_ms: int = 500,
         member_id: int = 1,
         members: Sequence[str] = (),
+        config: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = Path(directory)
         self.host = host
@@ -108,6 +110,7 @@ class ZooKeeperProcess:
         if members:
             self._config |= {"initLimit": "20", "syncLimit": "10"}
             self._config |= {f"server.{number}": address for number, address in enumerate(members, start=1)}
+        self._config |= config or {}
         self._member_id = member_id
 
     @property

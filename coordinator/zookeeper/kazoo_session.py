@@ -11,6 +11,7 @@ barred, in kazoo's own thread, from connecting again.
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -98,12 +99,14 @@ _ENSEMBLE = "/zookeeper/config"
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Runs kazoo's callbacks directly on the connection's thread, and bars an expired client from connecting.
 
-    Kazoo calls back directly as long as a handler does not report that it is running.
+    Kazoo calls back directly as long as a handler does not report that it is running. With `tls` it connects
+    by that: kazoo's own way knows neither the stores nor the versions that settings name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
         self.barred = False
+        self._tls = tls
 
     def start(self) -> None:
         pass
@@ -117,7 +120,14 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(self, *args: Any, **options: Any) -> Any:
         if self.barred:
             raise KazooTimeoutError("this session has expired")
-        return super().create_connection(*args, **options)
+        connection = super().create_connection(*args, **options)
+        if self._tls is None:
+            return connection
+        try:
+            return self._tls.wrap_socket(connection, server_hostname=options.get("hostname"))
+        except OSError as error:  # ssl.SSLError is one. Kazoo tries again after this error and no other.
+            _log.warning("the TLS handshake with ZooKeeper at %s failed: %s", options.get("hostname"), error)
+            raise KazooTimeoutError(f"the TLS handshake failed: {error}") from None
 
 
 class _RepeatedRead(Generic[T]):
@@ -145,7 +155,8 @@ class KazooSession:
     """Implements `coordinator.zookeeper.interface.ZooKeeperSession` on its own kazoo client.
 
     `changed` is called with each new state. With a `key`, `start` resumes that session if it has not expired.
-    `identity` is by default that of everybody, for everybody.
+    `identity` is by default that of everybody, for everybody. With `tls` it connects to ZooKeeper's
+    secure port.
     """
 
     def __init__(
@@ -157,6 +168,7 @@ class KazooSession:
         changed: Callable[[KazooSession, str], None],
         key: SessionKey | None = None,
         identity: Identity | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.expired = False
         self.session_id = 0
@@ -170,7 +182,7 @@ class KazooSession:
         self._state = ""
         self._waiting: list[Callable[[], None]] | None = []
         """Operations requested before the first connection; None once there has been one."""
-        self._handler = _Handler()
+        self._handler = _Handler(tls)
         self._client = KazooClient(
             hosts=hosts,
             timeout=timeout_ms / 1000,

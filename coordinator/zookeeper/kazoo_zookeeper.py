@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 
 from twisted.internet.defer import Deferred
 
@@ -31,7 +32,8 @@ class KazooZooKeeper:
 
     `connect` is `host:port,…[/chroot]`; the chroot is created if it is missing. With a `memory`, the session
     of a killed earlier process is closed at start instead of lasting until its timeout. `identity` is how all
-    sessions authenticate themselves, and who may use their znodes; by default everybody.
+    sessions authenticate themselves, and who may use their znodes; by default everybody. `tls` is for
+    ZooKeeper's secure port; None: the port without TLS.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class KazooZooKeeper:
         call_from_thread: CallFromThread,
         memory: SessionMemory | None = None,
         identity: Identity | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.hosts, self.chroot = split_connect(connect)
         self.session_timeout_ms = session_timeout_ms
         self._call_from_thread = call_from_thread
         self._memory = memory
         self._identity = identity
+        self._tls = tls
         self._listeners: list[SessionListener] = []
         self._closed = False
         self._former: KazooSession | None = None
@@ -89,6 +93,7 @@ class KazooZooKeeper:
             self._changed,
             key,
             self._identity,
+            self._tls,
         )
 
     def _end_former(self, former: KazooSession) -> None:

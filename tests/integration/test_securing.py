@@ -262,6 +262,7 @@ def securing(cluster: Cluster, tmp_path: Path) -> Iterator[Securing]:
     yield found
 
 
+@pytest.mark.timeout(3600)
 def test_no_client_notices_but_those_who_may_not(securing: Securing) -> None:
     opened = dict(securing.settings)
     applications = (OurWriter(opened), StockWriter(opened), Reader(opened))
