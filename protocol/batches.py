@@ -183,6 +183,12 @@ def is_compressed(batch: Buffer) -> bool:
     return len(batch) > HEADER_SIZE and bool(batch[_ATTRIBUTES_AT + 1] & _COMPRESSION_MASK)
 
 
+def is_transactional(batch: Buffer) -> bool:
+    """Whether the attributes of the batch at the start of the buffer say that it belongs to a transaction: a
+    quick look at bytes that are not checked yet."""
+    return len(batch) > HEADER_SIZE and bool(batch[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL)
+
+
 def corrupt(message: str) -> BrokerError:
     """The error for bytes that are not a record batch."""
     return error_for(ErrorCode.CORRUPT_MESSAGE, message)
@@ -289,7 +295,10 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
             raise _invalid(f"producer id {header.producer_id} is negative")
         if header.attributes & _TRANSACTIONAL:
             raise _invalid("a transactional batch has no producer id")
-    elif header.producer_epoch < 0 or (header.base_sequence < 0 and not header.attributes & _CONTROL):
+    elif header.producer_epoch < 0 or (
+        # Coordinators number neither markers nor the offsets that groups commit in transactions.
+        header.base_sequence < 0 and not header.attributes & (_CONTROL | _TRANSACTIONAL)
+    ):
         raise _invalid(
             f"producer {header.producer_id} has a negative epoch or sequence: {header.producer_epoch}, "
             f"{header.base_sequence}"

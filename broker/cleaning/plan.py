@@ -160,5 +160,6 @@ def _fits(group: Sequence[Segment], segment: Segment, size: int, settings: LogSe
         and size <= settings.segment_bytes
         and segment.next_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
         and entries_max * _TIME_ENTRY_BYTES <= settings.segment_index_bytes
-        and not (group[0].has_transaction_index or segment.has_transaction_index)
+        and group[0].aborted.is_empty
+        and segment.aborted.is_empty
     )

@@ -1,7 +1,8 @@
 """Fetch (key 1): batches from given offsets on, as soon as there are `min_bytes` of them or `max_wait_ms` has
 passed.
 
-Consumers see records below the high watermark. Followers (a replica id of 0 or more) see all, and the leader
+Consumers see records below the high watermark; with isolation level 1 below the last stable offset, together
+with the aborted transactions among them. Followers (a replica id of 0 or more) see all, and the leader
 learns their position from their fetches. Records leave as slices of the log's files; only those of a few
 kilobytes are read here, which is cheaper.
 
@@ -46,6 +47,7 @@ from holdfast_log.protocol.messages.fetch import (
     NO_DIVERGENCE,
     NO_LEADER,
     NO_SNAPSHOT,
+    AbortedTransaction,
     DivergingEpoch,
     FetchableTopicResponse,
     FetchRequest,
@@ -199,10 +201,15 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def _answer_one(self, context: RequestContext, read: Read) -> None:
         """Answer a fetch of one partition without a session."""
         found = read.read
-        if found is None or found.diverging is not None:
+        if (
+            found is None
+            or found.diverging is not None
+            or found.aborted is not None
+            or found.last_stable_offset != found.high_watermark
+        ):
             self._answer(context, NO_SESSION, [read])
             return
-        high_watermark, log_start_offset, _, records, _, _ = found
+        high_watermark, log_start_offset, _, records, _, _, _, _ = found
         counts = self.replicas.traffic.find(read.topic)
         counts.reads += 1
         if records is not None:
@@ -231,13 +238,18 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             partition_index=read.wanted.partition,
             error_code=0,
             high_watermark=found.high_watermark,
-            last_stable_offset=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
             log_start_offset=found.log_start_offset,
             diverging_epoch=NO_DIVERGENCE,
             current_leader=NO_LEADER,
             snapshot_id=NO_SNAPSHOT,
             records=b"" if found.records is None else found.records,
         )
+        if found.aborted is not None:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in found.aborted
+            ]
         if found.diverging is not None:
             epoch, end_offset = found.diverging
             data.diverging_epoch = DivergingEpoch(epoch=epoch, end_offset=end_offset)

@@ -2,8 +2,9 @@
 or the offset of a given timestamp.
 
 Versions: from 1 on the response has the timestamp, from 4 on the leader epoch of the offset. The last offset
-that a consumer gets is the high watermark. Workers walk over the batches and decompress them for lookups by
-time: one lookup of a request at a time, and one of all requests, connections in turn.
+that a consumer gets is the high watermark, from version 2 on with isolation level 1 the last stable offset.
+Workers walk over the batches and decompress them for lookups by time: one lookup of a request at a time,
+and one of all requests, connections in turn.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                 elif named[topic.name, wanted.partition_index] > 1:
                     rows.append(_failed(wanted, ErrorCode.INVALID_REQUEST))
                 else:
-                    rows.append(await self._partition(context, request.replica_id, topic.name, wanted))
+                    rows.append(await self._partition(context, request, topic.name, wanted))
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         return ListOffsetsResponse(topics=topics)
 
     async def _partition(
-        self, context: RequestContext, replica_id: int, topic: str, wanted: ListOffsetsPartition
+        self, context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
     ) -> ListOffsetsPartitionResponse:
         response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
         try:
@@ -92,8 +93,9 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                 offset_lookup.offset_at(
                     self.replicas.partition(topic, wanted.partition_index),
                     wanted.timestamp,
-                    replica_id=replica_id,
+                    replica_id=request.replica_id,
                     current_leader_epoch=wanted.current_leader_epoch,
+                    isolation=request.isolation_level,
                 ),
             )
         except BrokerError as error:

@@ -4,7 +4,8 @@
 Versions: 0 to 2 carry the old message formats, which are refused: every partition is answered
 UNSUPPORTED_FOR_MESSAGE_FORMAT. They are offered because librdkafka up to 2.11 disables compression if a
 broker's minimum version is above 0. From version 8 on a refused partition has a message, from 10 on the
-current leader (KIP-951).
+current leader (KIP-951). A batch that begins a transaction in its partition waits until the transaction's
+coordinator has confirmed it (KIP-890).
 
 Each partition succeeds or fails independently, unless the request sets a condition (KIP-27, see
 `broker.replication.conditions`): a condition that fails refuses the whole request. With acks=0 there is no
@@ -37,6 +38,7 @@ from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.usual_append import UsualAppends
+from holdfast_log.broker.replication.verifying import Verifying
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
     Answer,
@@ -49,7 +51,7 @@ from holdfast_log.broker.requests.handler import (
     Waits,
 )
 from holdfast_log.protocol.acls import AclOperation, AclResource
-from holdfast_log.protocol.batches import is_compressed
+from holdfast_log.protocol.batches import is_compressed, is_transactional
 from holdfast_log.protocol.errors import (
     AppendIdUnknownError,
     BrokerError,
@@ -77,6 +79,7 @@ from holdfast_log.protocol.schema import decode_from, received_records
 _log = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_BATCHES = 3
+_FIRST_VERSION_WITH_ABORTABLE = 11
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 _MAKE_WAY_MS_MAX = 5_000
 """Longest time for which a request waits for the end of the grant of an owner that is gone."""
@@ -92,6 +95,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     replicas: Replicas
     key_reads: KeyReads
     held_requests: HeldRequests
+    verifying: Verifying
 
     def shortcut(self) -> Shortcut | None:
         usual = UsualAppends(self.replicas, self.held_requests)
@@ -164,15 +168,14 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         return None if answer is None else join(answer)
 
     def _handle(self, context: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse]:
-        if (
-            request.acks not in _ACKS
-            or request.transactional_id is not None
-            or context.version < _FIRST_VERSION_WITH_BATCHES
-        ):
+        if request.acks not in _ACKS or context.version < _FIRST_VERSION_WITH_BATCHES:
             self._refuse(context, request)
         appends = []
         size = 0
         may_need_work = self.held_requests.are_any
+        may_begin = False
+        if request.transactional_id is not None:
+            context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
         for topic in request.topic_data:
             for data in topic.partition_data:
                 records = data.records
@@ -181,6 +184,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 append = Append(topic.name, data.index, records)
                 size += len(records)
                 may_need_work = may_need_work or is_compressed(records)
+                may_begin = may_begin or is_transactional(records)
                 if data.expected_offset != NO_EXPECTATION or data.expected_versions:
                     append.condition = _condition(data)
                     may_need_work = may_need_work or bool(data.expected_versions)
@@ -189,10 +193,18 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 appends.append(append)
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
-        if may_need_work or size > INLINE_BYTES_MAX:
+        asked: list[Deferred[None]] = []
+        if may_begin:
+            if not request.transactional_id:
+                raise BrokerError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "a transactional batch needs the transactional id of its producer in the request",
+                )
+            asked = self.verifying.begin(request.transactional_id, appends)
+        if may_need_work or asked or size > INLINE_BYTES_MAX:
             done: Deferred[ProduceResponse] = Deferred()
             if self.key_reads.hold(
-                appends, lambda: self._resume(context, request, appends, done), context.connection
+                appends, lambda: self._resume(context, request, appends, done), context.connection, asked
             ):
                 return done
         return self._append_or_wait(context, request, appends)
@@ -272,8 +284,6 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         """Raise the error of a request that is refused whatever its partitions are."""
         if request.acks not in _ACKS:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if request.transactional_id is not None:
-            raise BrokerError(ErrorCode.INVALID_TXN_STATE, "this broker does not support transactions")
         context.note_refused(
             "Produce requests without record batches",
             f"Produce version {context.version} is not accepted, only record batches (version 3 and up)",
@@ -330,12 +340,12 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             if topic is None:
                 topic = TopicProduceResponse(name=append.topic, partition_responses=[])
                 topics[append.topic] = topic
-            topic.partition_responses.append(self._partition(append))
+            topic.partition_responses.append(self._partition(append, context.version))
             if append.condition is not None and append.error is not None:
                 self.replicas.conditions.answered(append, context.connection)
         return ProduceResponse(responses=list(topics.values()))
 
-    def _partition(self, append: Append) -> PartitionProduceResponse:
+    def _partition(self, append: Append, version: int) -> PartitionProduceResponse:
         error, result = append.error, append.result
         if error is None and result is not None:
             response = PartitionProduceResponse(
@@ -353,8 +363,11 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         if error is None:
             return self._guard(append)
         self.replicas.traffic.find(append.topic).failed_appends += 1
+        code = error.code
+        if code == ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_VERSION_WITH_ABORTABLE:
+            code = ErrorCode.INVALID_TXN_STATE
         response = PartitionProduceResponse(
-            index=append.index, error_code=error.code, base_offset=-1, error_message=error.message
+            index=append.index, error_code=code, base_offset=-1, error_message=error.message
         )
         if isinstance(error, OffsetMismatchError | AppendIdUnknownError):
             response.next_offset, response.last_leader_epoch = append.log_end()

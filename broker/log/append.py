@@ -73,8 +73,7 @@ def check_batches(
     """Check batches sent to a leader, except their sequences and records. Returns their headers.
 
     Raises BrokerError: the errors of `protocol.batches.check`; INVALID_TIMESTAMP; INVALID_RECORD if a client
-    sends no batch, several batches, a control batch, or a batch with another append id than `append_id`;
-    INVALID_TXN_STATE for a transactional batch.
+    sends no batch, several batches, a control batch, or a batch with another append id than `append_id`.
     """
     headers = split(records)
     if origin is AppendOrigin.CLIENT:
@@ -120,11 +119,8 @@ def _check_marks(header: BatchHeader, append_id: bytes | None) -> None:
         raise _invalid("the batch is marked to have an append id, which needs a condition with that id")
     if header.is_control or header.has_delete_horizon:
         raise _invalid("clients may write neither control batches nor batches with a delete horizon")
-    if header.is_transactional:
-        raise error_for(
-            ErrorCode.INVALID_TXN_STATE,
-            "this broker does not support transactions: produce without a transactional id",
-        )
+    if header.is_transactional and header.base_sequence < 0:
+        raise _invalid(f"the transactional batch has sequence {header.base_sequence}")
 
 
 def _check_timestamps(header: BatchHeader, settings: LogSettings, now_ms: int) -> None:

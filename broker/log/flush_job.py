@@ -65,6 +65,7 @@ def begin_flush(log: Log, now_ms: int) -> FlushJob:
     ]
     try:
         files = tuple(segment.file() for segment in unflushed)
+        indexes = [segment.aborted.file_to_sync() for segment in unflushed]
     except OSError as error:
         raise log.refused(error) from error
     log.last_flush_ms = now_ms
@@ -73,7 +74,9 @@ def begin_flush(log: Log, now_ms: int) -> FlushJob:
         epochs = checkpoints.encode_epochs(log.epochs.entries)
         log.epochs.is_dirty = False
     directories: tuple[str, ...] = ()
-    if log.has_new_metadata or any(segment.needs_directory_sync for segment in unflushed):
+    synced = tuple(file for file in indexes if file is not None)
+    files += synced
+    if synced or log.has_new_metadata or any(segment.needs_directory_sync for segment in unflushed):
         directories = (log.directory,)
     if log.is_new:
         directories += (os.path.dirname(log.directory),)
@@ -84,6 +87,7 @@ def begin_flush(log: Log, now_ms: int) -> FlushJob:
         log.has_new_metadata = False
     for segment in unflushed:
         segment.needs_directory_sync = segment.needs_sync = False
+        segment.aborted.synced()
     return FlushJob(
         log.disk,
         log.log_end_offset,

@@ -32,6 +32,7 @@ from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segments import Segments
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.snapshots import SnapshotPace, write_snapshot
+from holdfast_log.broker.log.transactions import AbortedTransaction
 from holdfast_log.protocol import batches
 from holdfast_log.protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
 from holdfast_log.protocol.compiled import extension
@@ -97,6 +98,8 @@ class Log:
         self.epochs = epochs
         self.epochs.record = partial(write_begun_epochs, files.disk, directory)
         self.producers = producers
+        self.unstable = producers.transactions.unstable
+        """The transactions that readers of committed records may not pass; empty, where there are none."""
         self.events: LogEvents[Log] = events or LogEvents()
         self.last_flush_ms = 0
         self.is_new = False
@@ -218,7 +221,9 @@ class Log:
                 producers.append_ids.skip_to(base_offset)  # The leader has compacted what was between.
             producers.map_end_offset = base_offset + last_offset_delta + 1
             if producer_id >= 0:
-                producers.update(header, base_offset, now_ms)
+                aborted = producers.update(header, base_offset, now_ms, records)
+                if aborted is not None:
+                    self._note_aborted(aborted)
             if attributes & HAS_APPEND_ID:
                 producers.remember_id(records, header, base_offset, now_ms)
             elif record_count <= last_offset_delta:
@@ -227,6 +232,12 @@ class Log:
         self.report_append(was_durable)
         if index is not None:
             self._index_keys(index, records, headers, base_offsets, keys)
+
+    def _note_aborted(self, aborted: AbortedTransaction) -> None:
+        try:
+            self.segments.active.aborted.append(aborted)
+        except OSError as error:
+            raise self.failed(error) from error
 
     def report_append(self, was_durable: bool) -> None:
         """Report what an append has made due. `was_durable` is whether the log was durable before it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast_log.broker.log.append import (
     AppendOrigin,
     PreparedAppend,
@@ -18,6 +20,7 @@ from holdfast_log.broker.log.recompression import recompressed
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.validation import Examined, ExcessiveRecordsError, check_times, examine
 from holdfast_log.protocol.batches import NO_SEQUENCE, BatchHeader, is_compressed, set_max_timestamp
+from holdfast_log.protocol.control_records import end_marker_of
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.plain_produce import plain_header
 from holdfast_log.protocol.records import content_digest
@@ -33,6 +36,7 @@ def prepare_append(
     origin: AppendOrigin = AppendOrigin.CLIENT,
     append_id: bytes | None = None,
     examined: Examined | BrokerError | None = None,
+    verified_at: int | None = None,
 ) -> PreparedAppend:
     """Check whether batches may be appended or repeat earlier ones. Changes nothing.
 
@@ -43,7 +47,9 @@ def prepare_append(
     or for a large batch that was not examined for the settings that its topic has now;
     RECORD_LIST_TOO_LARGE if a client's batch is larger than segment.bytes;
     INVALID_RECORD for a record without a key if the topic is compacted; INVALID_REQUEST if the append with
-    this `append_id` has other records.
+    this `append_id` has other records; INVALID_TXN_STATE for a client's batch that would begin a transaction
+    which its coordinator has not confirmed: `verified_at` is the producer's last marker
+    (`ProducerStates.last_marker_of`) when the coordinator was asked, None if it was not.
     """
     if log.failure is not None or log.settling:
         log.check_may_grow()
@@ -85,6 +91,8 @@ def prepare_append(
     if append_id is not None and (append := log.producers.append_ids.find(append_id)) is not None:
         return _prepare_repeat(log, records, headers, append)
     duplicate = log.producers.check(headers)
+    if duplicate is None:
+        _check_transactions(log, records, headers, origin, verified_at)
     if packed is not None and duplicate is None:
         records, header = recompressed(packed, headers[0], settings)
         headers = [header]
@@ -94,6 +102,34 @@ def prepare_append(
     if log.keys is not None and duplicate is None:
         keys = [keys_of(records, header) for header in headers]
     return PreparedAppend(records, headers, log.log_end_offset, duplicate, keys)
+
+
+def _check_transactions(
+    log: Log,
+    records: memoryview,
+    headers: Sequence[BatchHeader],
+    origin: AppendOrigin,
+    verified_at: int | None,
+) -> None:
+    """Check what the batches begin and end (KIP-98, KIP-890)."""
+    producers = log.producers
+    for header in headers:
+        if header.is_control:
+            marker = end_marker_of(records, header)
+            if marker is not None:
+                producers.check_marker(header, marker)
+        elif (
+            header.is_transactional
+            and origin is AppendOrigin.CLIENT
+            and not producers.is_in_transaction(header.producer_id)
+            # A marker since then has ended the transaction that the coordinator has confirmed.
+            and verified_at != producers.last_marker_of(header.producer_id)
+        ):
+            raise error_for(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has no transaction open in {log.topic_partition}: "
+                "begin one, and add the partition to it",
+            )
 
 
 def _is_sound(

@@ -15,10 +15,14 @@ from typing import NamedTuple
 from holdfast_log.broker.log.append_ids import NO_DIGEST, AppendIdLimits, AppendIds, NamedAppend
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE, Introductions
 from holdfast_log.broker.log.producer_totals import ProducerTotals
+from holdfast_log.broker.log.sequence_checks import check_epoch, check_inside, check_sequence
+from holdfast_log.broker.log.transactions import NO_TRANSACTION, AbortedTransaction, Transactions
 from holdfast_log.protocol.batches import BatchHeader
 from holdfast_log.protocol.checksum import crc32c
+from holdfast_log.protocol.control_records import EndMarker, readable_end_marker
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.records import named_append_of
+from holdfast_log.protocol.wire import Buffer
 
 REMEMBERED_BATCHES = 5
 MAX_PRODUCERS = 100_000
@@ -35,9 +39,10 @@ _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _BATCH = struct.Struct(">qiqiq")
-_NO_TRANSACTION = -1
+NO_MARKER = -1
 _NO_COORDINATOR_EPOCH = -1
 _NO_SEQUENCE = -1
+_LATEST_MS = 2**63 - 1
 
 
 # What a named tuple's constructor calls, without the cost of a Python function.
@@ -67,6 +72,7 @@ class ProducerEntry:
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "ended_at",
         "epoch",
         "last_write_ms",
         "producer_id",
@@ -79,8 +85,10 @@ class ProducerEntry:
         self.batches: deque[AppendedBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self.last_write_ms = 0
         self.coordinator_epoch = _NO_COORDINATOR_EPOCH
-        self.transaction_offset = _NO_TRANSACTION
+        self.transaction_offset = NO_TRANSACTION
         """Offset at which its open transaction began; -1 if none is open."""
+        self.ended_at = NO_MARKER
+        """Offset of its last marker that this process has seen."""
 
     @property
     def last_sequence(self) -> int:
@@ -88,7 +96,7 @@ class ProducerEntry:
 
     def find(self, header: BatchHeader) -> AppendedBatch | None:
         """The remembered batch that `header` repeats; None if it repeats none."""
-        if header.producer_epoch != self.epoch:
+        if header.producer_epoch != self.epoch or header.base_sequence < 0:
             return None
         wanted_sequence, wanted_delta = header.last_sequence, header.last_offset_delta
         for batch in self.batches:
@@ -114,6 +122,7 @@ class ProducerStates:
         "is_complete",
         "map_end_offset",
         "totals",
+        "transactions",
     )
 
     def __init__(
@@ -133,6 +142,8 @@ class ProducerStates:
         self.is_complete = True
         """Whether they really are: a damaged segment may have hidden some."""
         self.append_ids = AppendIds(append_id_limits)
+        self.transactions = Transactions()
+        """The transactions that are open, or whose end is not committed yet."""
         self.totals: ProducerTotals | None = None
         """What limits all logs of the broker together, once the log is one of the broker's."""
 
@@ -159,7 +170,8 @@ class ProducerStates:
 
         Returns the appended batch that one of them repeats, or None. Raises BrokerError:
         INVALID_PRODUCER_EPOCH for an epoch below the producer's, OUT_OF_ORDER_SEQUENCE_NUMBER for a sequence
-        that is neither the next one nor that of a remembered batch.
+        that is neither the next one nor that of a remembered batch, INVALID_TXN_STATE for a batch outside
+        of the transaction that its producer has open. Control batches are not checked here (`check_marker`).
         """
         if len(headers) == 1:
             return self._check_one(headers[0])
@@ -180,7 +192,9 @@ class ProducerStates:
                 # (KIP-360).
                 ahead[header.producer_id] = header.producer_epoch, header.last_sequence
                 continue
-            _check_sequence(header, epoch, last_sequence)
+            check_sequence(header, epoch, last_sequence)
+            if entry is not None:
+                check_inside(header, entry.transaction_offset)
             ahead[header.producer_id] = header.producer_epoch, header.last_sequence
         return None
 
@@ -195,14 +209,48 @@ class ProducerStates:
             return None
         duplicate = entry.find(header)
         if duplicate is None:
-            _check_sequence(header, entry.epoch, entry.last_sequence)
+            check_sequence(header, entry.epoch, entry.last_sequence)
+            if entry.transaction_offset != NO_TRANSACTION:
+                check_inside(header, entry.transaction_offset)
         return duplicate
 
-    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Add an appended batch to the state, without checking it."""
+    def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
+        """Check whether a coordinator may end its transaction of a producer; nothing is changed.
+
+        Raises BrokerError: INVALID_PRODUCER_EPOCH for an epoch below the producer's,
+        TRANSACTION_COORDINATOR_FENCED for a coordinator that has been replaced.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return
+        check_epoch(header, entry.epoch)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise error_for(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a coordinator in epoch {marker.coordinator_epoch} ends a transaction of producer "
+                f"{header.producer_id}, which has one in epoch {entry.coordinator_epoch} by now",
+            )
+
+    def last_marker_of(self, producer_id: int) -> int:
+        """The offset of a producer's last marker that this process has seen; `NO_MARKER` if it has seen
+        none."""
+        entry = self._entries.get(producer_id)
+        return NO_MARKER if entry is None else entry.ended_at
+
+    def is_in_transaction(self, producer_id: int) -> bool:
+        """Whether a producer has a transaction open in this log."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction_offset != NO_TRANSACTION
+
+    def update(
+        self, header: BatchHeader, base_offset: int, now_ms: int, batch: Buffer | None = None
+    ) -> AbortedTransaction | None:
+        """Add an appended batch to the state, without checking it. `batch` holds its bytes, at the header's
+        position; a control batch needs them. Returns the transaction that the batch aborts, if it does."""
         _, _, _, _, _, _, _, offset_delta, _, max_timestamp, producer_id, epoch, _, _ = header
         if producer_id < 0:
-            return
+            return None
+        aborted = None
         entry = self._entries.pop(producer_id, None)
         is_new = entry is None
         if entry is None:
@@ -213,16 +261,30 @@ class ProducerStates:
         entry.last_write_ms = now_ms
         is_marked = not header.is_plain
         if is_marked and header.is_control:
-            # A transaction marker (commit or abort): it has no sequence.
-            entry.transaction_offset = _NO_TRANSACTION
+            # A transaction's end (commit or abort): it has no sequence.
+            marker = None if batch is None else readable_end_marker(batch, header)
+            if marker is not None:
+                aborted = self._end(entry, marker, base_offset)
         else:
             values = (header.last_sequence, base_offset + offset_delta, offset_delta, max_timestamp)
             entry.batches.append(_new_tuple(AppendedBatch, values))
-            if is_marked and header.is_transactional and entry.transaction_offset == _NO_TRANSACTION:
+            if is_marked and header.is_transactional and entry.transaction_offset == NO_TRANSACTION:
                 entry.transaction_offset = base_offset
+                self.transactions.begin(base_offset)
         self._entries[producer_id] = entry
         if is_new:
             self._note_new(producer_id, now_ms)
+        return aborted
+
+    def _end(self, entry: ProducerEntry, marker: EndMarker, offset: int) -> AbortedTransaction | None:
+        """End a producer's transaction by the marker at an offset. Returns it if it is aborted."""
+        first = entry.transaction_offset
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.transaction_offset, entry.ended_at = NO_TRANSACTION, offset
+        if first == NO_TRANSACTION:
+            return None
+        stable = self.transactions.end(first, offset)
+        return None if marker.is_commit else AbortedTransaction(entry.producer_id, first, offset, stable)
 
     def introduce(self, producer_id: int, source: str, now_ms: int) -> None:
         """Note that a source begins to use a producer id, just before its first append. A source that has
@@ -241,17 +303,26 @@ class ProducerStates:
     def _note_new(self, producer_id: int, now_ms: int) -> None:
         self._introduced(producer_id, UNKNOWN_SOURCE, now_ms)
         while len(self._entries) > self._max_producers:
-            self._evict(self.introductions.largest())
+            if not self._evict(self.introductions.largest()):
+                break
 
-    def _evict(self, source: str) -> None:
+    def _evict(self, source: str) -> bool:
+        """Forget the longest unused producer of a source. Returns whether that was done: not if those that
+        were looked at all have open transactions, which would never end."""
         entries = self._entries
 
         def last_write_ms(producer_id: int) -> int:
             # A producer that was introduced, and whose append then failed, goes first.
             entry = entries.get(producer_id)
-            return -1 if entry is None else entry.last_write_ms
+            if entry is None:
+                return -1
+            return entry.last_write_ms if entry.transaction_offset == NO_TRANSACTION else _LATEST_MS
 
-        self._remove(self.introductions.longest_unused(source, last_write_ms))
+        producer_id = self.introductions.longest_unused(source, last_write_ms)
+        if self.is_in_transaction(producer_id):
+            return False
+        self._remove(producer_id)
+        return True
 
     @property
     def producer_count(self) -> int:
@@ -275,7 +346,8 @@ class ProducerStates:
         """Forget so many producers of a source, the longest unused first; of the source with the most if
         `source` is None."""
         for _ in range(min(count, len(self.introductions))):
-            self._evict(self.introductions.largest() if source is None else source)
+            if not self._evict(self.introductions.largest() if source is None else source):
+                break
 
     def forget_ids(self, count: int) -> None:
         """Forget so many append ids, the oldest of the producer with the most first."""
@@ -316,8 +388,7 @@ class ProducerStates:
     @property
     def first_open_transaction(self) -> int | None:
         """The offset at which the oldest open transaction began; None if none is open."""
-        begun = [entry.transaction_offset for entry in self._entries.values()]
-        return min((offset for offset in begun if offset != _NO_TRANSACTION), default=None)
+        return self.transactions.first_open
 
     def expire(self, now_ms: int) -> int:
         """Remove expired producers that have no open transaction. Returns their number."""
@@ -325,7 +396,7 @@ class ProducerStates:
         for entry in self._entries.values():
             if now_ms - entry.last_write_ms < self.expiration_ms:
                 break
-            if entry.transaction_offset == _NO_TRANSACTION:
+            if entry.transaction_offset == NO_TRANSACTION:
                 expired.append(entry.producer_id)
         for producer_id in expired:
             self._remove(producer_id)
@@ -336,6 +407,7 @@ class ProducerStates:
         self._entries.clear()
         self.introductions.clear()
         self.append_ids.clear(map_end_offset)
+        self.transactions.clear()
         self.map_end_offset = map_end_offset
         self.is_complete = True
 
@@ -364,6 +436,7 @@ class ProducerStates:
             for batch in entry.batches:
                 remembered += _BATCH.pack(entry.producer_id, *batch)
         body += remembered
+        body += self.transactions.encode()
         body += self.append_ids.encode()
         return _HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
@@ -373,6 +446,8 @@ class ProducerStates:
         count = _COUNT.unpack_from(data, _HEAD.size)[0]
         rows = memoryview(data)[_HEAD.size + _COUNT.size + count * _ENTRY.size :]
         self.append_ids.restore(rows, map_end_offset)
+        begun = [entry.transaction_offset for entry in entries]
+        self.transactions.restore([first for first in begun if first != NO_TRANSACTION], rows)
         # Oldest first, whichever program wrote the file.
         self._entries = {
             entry.producer_id: entry for entry in sorted(entries, key=lambda entry: entry.last_write_ms)
@@ -417,29 +492,3 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         if not entries[producer_id].batches:
             entries[producer_id].batches.append(last)
     return list(entries.values())
-
-
-def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int) -> None:
-    who = f"producer {header.producer_id}"
-    if header.producer_epoch < epoch:
-        raise error_for(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"{who} sends epoch {header.producer_epoch}, but its current epoch is {epoch}",
-        )
-    if header.producer_epoch > epoch:
-        if header.base_sequence != 0:
-            raise _out_of_order(
-                f"{who} begins epoch {header.producer_epoch} with sequence {header.base_sequence}, not 0"
-            )
-        return
-    expected = (last_sequence + 1) & _SEQUENCE_MASK
-    if header.base_sequence == expected:
-        return
-    # A sequence before the remembered batches is refused, because a duplicate would be acknowledged. If the
-    # state lacks the producer's first batches, this batch may never have arrived; if it arrived, it may not
-    # be committed. Producers with at most five batches in flight never repeat an older one.
-    raise _out_of_order(f"{who} sends sequence {header.base_sequence}, expected {expected}")
-
-
-def _out_of_order(message: str) -> BrokerError:
-    return error_for(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)

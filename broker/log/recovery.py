@@ -12,6 +12,7 @@ import os
 import uuid
 
 from holdfast_log.broker.log import checkpoints, names, scan
+from holdfast_log.broker.log.damage import SuspectSegment
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.epoch_recovery import load_epochs
 from holdfast_log.broker.log.epochs import LeaderEpochs
@@ -28,6 +29,7 @@ from holdfast_log.broker.log.snapshots import (
     snapshot_offsets,
     snapshot_path,
 )
+from holdfast_log.broker.log.transaction_recovery import rebuild_aborted_indexes
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +94,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
     load_epochs(loading, log_start_offset, end_offset)
     producers = _no_producers(request)
     _drop_stray_snapshots(loading, end_offset)
+    _check_aborted_indexes(loading, log_start_offset)
     restore_producers(
         disk,
         request.directory,
@@ -211,6 +214,19 @@ def _compare_with_checkpoints(loading: Loading, end_offset: int) -> None:
             request.directory, end_offset, known,
         )  # fmt: skip
         loading.cut_short()
+
+
+def _check_aborted_indexes(loading: Loading, log_start_offset: int) -> None:
+    """Make the indexes of aborted transactions match the segments that were checked. Raises OSError."""
+    request = loading.request
+    if request.is_clean:
+        return
+    try:
+        rebuild_aborted_indexes(
+            loading.disk, request.directory, loading.segments, request.recovery_point, log_start_offset
+        )
+    except SuspectSegment as error:
+        logger.warning("%s: indexes of aborted transactions were not rebuilt: %s", request.directory, error)
 
 
 def _drop_stray_snapshots(loading: Loading, end_offset: int) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from holdfast_log.broker.log import names, scan, suspicion
+from holdfast_log.broker.log.aborted_index import AbortedIndex
 from holdfast_log.broker.log.damage import Damage, SuspectSegment
 from holdfast_log.broker.log.disk import DiskFile
 from holdfast_log.broker.log.open_files import OpenFiles
@@ -49,7 +50,7 @@ class Segment:
 
     __slots__ = (
         "_appended", "_appended_from", "_directory", "_file", "_files", "_first_timestamp", "_positions",
-        "_sync_error", "base_offset", "content", "created_ms", "damage", "indexes", "is_dense",
+        "_sync_error", "aborted", "base_offset", "content", "created_ms", "damage", "indexes", "is_dense",
         "needs_directory_sync", "needs_sync", "next_offset", "path", "size",
     )  # fmt: skip
 
@@ -84,6 +85,8 @@ class Segment:
         self.indexes = SegmentIndexes(
             files, self.path_of(names.INDEX), self.path_of(names.TIME_INDEX), base_offset, settings
         )
+        self.aborted = AbortedIndex(files, self.path_of(names.TRANSACTION_INDEX))
+        """The aborted transactions whose markers are in the segment."""
 
     @classmethod
     def create(
@@ -102,11 +105,6 @@ class Segment:
 
     def path_of(self, kind: str) -> str:
         return os.path.join(self._directory, names.offset_file(self.base_offset, kind))
-
-    @property
-    def has_transaction_index(self) -> bool:
-        """Whether Kafka has written an index of the segment's aborted transactions. Raises OSError."""
-        return self._files.disk.exists(self.path_of(names.TRANSACTION_INDEX))
 
     def paths(self) -> list[str]:
         """Paths of the files of the segment, existing or not; the log itself comes first."""
@@ -127,6 +125,7 @@ class Segment:
         """Open files through `files` from now on."""
         self._files = files
         self.indexes.use_files(files)
+        self.aborted.use_files(files)
 
     def hold(self) -> None:
         """Hold the file open, for appending."""
@@ -172,6 +171,7 @@ class Segment:
         """Release the file. Reads that are in progress continue."""
         self._file = None
         self._files.forget(self.path)
+        self._files.forget(self.aborted.path)
         self.indexes.offsets.release()
 
     def move(self, directory: str) -> None:
@@ -183,6 +183,7 @@ class Segment:
         self.path = self.path_of(names.LOG)
         self.indexes.offsets.path = self.path_of(names.INDEX)
         self.indexes.times.path = self.path_of(names.TIME_INDEX)
+        self.aborted.path = self.path_of(names.TRANSACTION_INDEX)
 
     # Appending.
 
@@ -422,6 +423,7 @@ class Segment:
             end = readable_end_before(self, offset)
             self.indexes.remove()
         position, self.next_offset = end
+        self.aborted.truncate_to(self.next_offset)
         self.cut(position)
         if self.damage is not None:
             self.damage = None

@@ -112,10 +112,13 @@ def restore_producers(
                 if header.base_offset > read_to:
                     ids.skip_to(header.base_offset)  # Compaction has removed what was between.
                 read_to = header.next_offset
-                producers.update(header, header.base_offset, now_ms)
-                if header.has_append_id:
+                if header.has_append_id or header.is_control:
                     batch = memoryview(segment.file().pread(header.size, header.position))
                     in_batch = header._replace(position=0)
+                    producers.update(in_batch, header.base_offset, now_ms, batch)
+                else:
+                    producers.update(header, header.base_offset, now_ms)
+                if header.has_append_id:
                     producers.remember_id(batch, in_batch, header.base_offset, now_ms)
                 elif header.record_count <= header.last_offset_delta:
                     ids.skip_to(header.base_offset + 1)

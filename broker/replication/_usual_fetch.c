@@ -46,12 +46,12 @@
 #define SHARED_BYTES (32 << 10)
 
 /* The fields of a PartitionRead. */
-enum { HIGH_WATERMARK, LOG_START, END_OFFSET, RECORDS, UNCHECKED, DIVERGING, READ_FIELDS };
+enum { HIGH_WATERMARK, LOG_START, END_OFFSET, RECORDS, UNCHECKED, DIVERGING, STABLE, ABORTED, READ_FIELDS };
 
 #define NAMES(X)                                                                                                         \
     X(_shared_reads) X(add) X(add_close_callback) X(began_s) X(close_reason) X(clock_s) X(deadlines) X(end) X(ended)     \
     X(expire_now) X(failure) X(high_watermark) X(id) X(key) X(last_request_s) X(leader_epoch) X(log) X(log_end_offset)   \
-    X(log_start_offset) X(look) X(need) X(principal) X(queued_s) X(read) X(read_admission) X(remove) X(role) X(send) X(topic_id) X(traffic)   \
+    X(log_start_offset) X(look) X(need) X(principal) X(queued_s) X(read) X(read_admission) X(remove) X(role) X(send) X(topic_id) X(traffic) X(unstable) \
     X(written_bytes) X(cancel_now)
 
 #define DECLARE(name) static PyObject *s_##name;
@@ -262,7 +262,7 @@ read_request(Wanted *wanted)
     int64_t isolation, size;
     if ((wanted->version < NO_REPLICA_ID_FROM && expect(&wanted->cursor, 4, -1) < 0) || read_int32(&wanted->cursor, &wanted->max_wait_ms) < 0
         || read_int32(&wanted->cursor, &wanted->min_bytes) < 0 || read_int32(&wanted->cursor, &wanted->max_bytes) < 0
-        || read_number(&wanted->cursor, 1, &isolation) < 0 || read_session(wanted) < 0 || read_topics(wanted) < 0
+        || read_number(&wanted->cursor, 1, &isolation) < 0 || isolation != 0 || read_session(wanted) < 0 || read_topics(wanted) < 0
         || (wanted->version >= SESSIONS_FROM && expect_length(&wanted->cursor, 4, 0) < 0)) {
         return -1;
     }
@@ -346,7 +346,14 @@ is_readable(PyObject *partition, long long leader_epoch, PyObject **log)
         return found;
     }
     *log = PyObject_GetAttr(partition, s_log);
-    return *log == NULL ? -1 : is_none(*log, s_failure);
+    if (*log == NULL || (found = is_none(*log, s_failure)) != 1) {
+        return *log == NULL ? -1 : found;
+    }
+    /* With unstable transactions, the last stable offset in the response is another number than the high watermark. */
+    PyObject *unstable = PyObject_GetAttr(*log, s_unstable);
+    found = unstable == NULL ? -1 : PyDict_Check(unstable) && PyDict_Size(unstable) == 0;
+    Py_XDECREF(unstable);
+    return found;
 }
 
 /* What a read has found; without records `read` and `records` are NULL. */

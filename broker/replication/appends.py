@@ -75,6 +75,8 @@ class Append:
         "settles_at",
         "source",
         "topic",
+        "unverified",
+        "verified_at",
     )
 
     def __init__(
@@ -104,6 +106,11 @@ class Append:
         """Leader epoch of the partition in which its condition was judged."""
         self.examined: Examined | BrokerError | None = None
         """What was found in the records, or why they are refused; None if they were not examined yet."""
+        self.verified_at: int | None = None
+        """The last marker of its producer in the log when its coordinator confirmed the transaction that the
+        batches would begin; None if nobody has."""
+        self.unverified: BrokerError | None = None
+        """Why the coordinator did not."""
         self.is_kept = False
         self.settles_at: int | None = None
         """Offset that must be committed before the client is answered, for a condition that failed or that
@@ -147,11 +154,13 @@ class Append:
                 return
             append_id = None if self.condition is None else self.condition.append_id
             self.prepared = prepare_append(
-                partition.log, self.records, date_ms, self.origin, append_id, self.examined
+                partition.log, self.records, date_ms, self.origin, append_id, self.examined, self.verified_at
             )
             if settings.check_expected_offsets and self.condition is None:
                 self._expect_base_offset(self.prepared)
         except BrokerError as error:
+            if error.code == ErrorCode.INVALID_TXN_STATE and self.unverified is not None:
+                error = self.unverified
             self.fail(error)
 
     def keep(self) -> None:

@@ -99,7 +99,7 @@ class Fetches:
             session = self._session(request, reader, by_ids=by_ids)
         if session is not None:
             give = functools.partial(self._give, reader, answer)
-            locate = functools.partial(self._locate, may_read)
+            locate = functools.partial(self._locate, may_read, request.isolation_level)
             is_full = request.session_epoch == FIRST_EPOCH
             SessionFetch(replicas, session, limits, locate, give, is_full=is_full).begin()
             return True
@@ -110,6 +110,7 @@ class Fetches:
                     read = self._read_by_id(topic.topic_id, wanted, connection)
                 else:
                     read = Read(topic.topic, wanted, connection=connection)
+                read.isolation = request.isolation_level
                 if may_read is not None and read.topic and not may_read(read.topic):
                     read.error = _may_not_read()
                 reads.append(read)
@@ -141,6 +142,7 @@ class Fetches:
             read = self._read_by_id(topic.topic_id, wanted, connection)
         else:
             read = Read(topic.topic, wanted, ZERO_ID, None, None, connection)
+        read.isolation = request.isolation_level
         if may_read is not None and read.topic and not may_read(read.topic):
             read.error = _may_not_read()
         if may_read is not None:
@@ -176,7 +178,7 @@ class Fetches:
             limits = ReadLimits(kept.min_bytes, kept.max_bytes, 0)
             give = functools.partial(self._give, session.reader, functools.partial(answers.session, kept))
             # Where clients have rights, no fetch is usual.
-            locate = functools.partial(self._locate, None)
+            locate = functools.partial(self._locate, None, 0)
             fetch = SessionFetch(self._replicas, session, limits, locate, give, is_full=False)
             return fetch.read_again(ends=ends)
         read = read_kept(self._replicas, kept)
@@ -256,12 +258,13 @@ class Fetches:
         )
         return session
 
-    def _locate(self, may_read: MayRead, member: SessionPartition, connection: int) -> Read:
+    def _locate(self, may_read: MayRead, isolation: int, member: SessionPartition, connection: int) -> Read:
         topic, index = member.named
         if isinstance(topic, UUID):
             read = self._read_by_id(topic, member.wanted, connection, member)
         else:
             read = Read(topic, member.wanted, member=member, connection=connection)
+        read.isolation = isolation
         if read.topic and (member.key is None or member.key.topic != read.topic):
             self._replicas.sessions.watch(member, TopicPartition(read.topic, index))
         if may_read is not None and read.topic and not may_read(read.topic):

@@ -15,7 +15,8 @@ from typing import cast
 from holdfast_log.broker.log.copying import append_as_follower
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.truncation import advance_log_start, keeps_all_before
-from holdfast_log.broker.replication.partition import NO_EPOCH, NO_OFFSET, Partition
+from holdfast_log.broker.replication.partition import NO_EPOCH, Partition
+from holdfast_log.broker.replication.partition_values import NO_OFFSET
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.fetch import FetchPartition, PartitionData
 

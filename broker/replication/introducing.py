@@ -57,7 +57,8 @@ class Introducing:
                 append.fail(refused)
             else:
                 append.source = origin.source
-        elif header.producer_epoch > entry.epoch:
+        elif header.producer_epoch > entry.epoch and not header.is_transactional:
+            # Who raises the epoch of a transactional producer, its coordinator has decided.
             introducer = producers.introductions.source_of(header.producer_id)
             if introducer not in (UNKNOWN_SOURCE, origin.source):
                 append.fail(_foreign_epoch(header.producer_id, header.producer_epoch))

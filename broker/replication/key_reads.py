@@ -35,16 +35,24 @@ class KeyReads:
         self._held = held
         self._examinations = Examinations(replicas, budget)
 
-    def hold(self, appends: Sequence[Append], proceed: Callable[[], None], owner: Hashable = None) -> bool:
+    def hold(
+        self,
+        appends: Sequence[Append],
+        proceed: Callable[[], None],
+        owner: Hashable = None,
+        besides: Sequence[Deferred[None]] = (),
+    ) -> bool:
         """Whether these appends must wait: there is nothing to wait for unless they expect versions of keys,
         a batch is compressed or large, or requests are held. If so, `proceed` is called when they need not
-        wait any more. `owner` is the connection from which they came."""
+        wait any more. `owner` is the connection from which they came. `besides` is what they have to wait for
+        in any case."""
         work = self._examinations.begin(appends, owner)
         if work:
             # Records are read only after their examination.
             work = [all_back(work).addCallback(lambda _: all_back(self._begin_reads(appends)))]
         else:
             work = self._begin_reads(appends)
+        work = [*work, *besides]
         if not work and not self._held.is_behind(frozenset(append.topic_partition for append in appends)):
             return False
         # A read that fails is repeated when the condition is judged, which answers the error.

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from holdfast_log.broker.replication.admission import NO_TOKEN
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import ReadWish
 from holdfast_log.broker.replication.plain_fetch import counted_bytes
 from holdfast_log.broker.replication.reads import Read
 from holdfast_log.broker.replication.replicas import Replicas
@@ -36,6 +37,7 @@ def read_one(replicas: Replicas, read: Read, max_bytes: int) -> Partition | None
             max_bytes,
             current_leader_epoch=wanted.current_leader_epoch,
             last_fetched_epoch=wanted.last_fetched_epoch,
+            isolation=read.isolation,
         )
     except BrokerError as error:
         read.fail(error)
@@ -83,9 +85,11 @@ class OneFetch(Parked):
         self._replicas = replicas
         self._partition = partition
         self._read = read
-        self._wish = (
+        self._wish: ReadWish = (
             wanted.fetch_offset, max_bytes, wanted.current_leader_epoch, wanted.last_fetched_epoch
         )  # fmt: skip
+        if read.isolation:
+            self._wish = (*self._wish, read.isolation)
         self._min_bytes = min_bytes
         self._answer = answer
         needed = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-from holdfast_log.broker.log.batch_order import BatchOrder
+from holdfast_log.broker.log.aborted_search import aborted_between
 from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.transactions import AbortedTransaction
 from holdfast_log.broker.log.truncation import truncate_fully_and_start_at, truncate_to
 from holdfast_log.broker.replication.admission import (
     NO_TOKEN,
@@ -22,16 +22,24 @@ from holdfast_log.broker.replication.admission import (
     RequestFence,
 )
 from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
+from holdfast_log.broker.replication.partition_values import (
+    NO_OFFSET,
+    Following,
+    LeaderAndIsr,
+    PartitionRead,
+    ReadWish,
+)
 from holdfast_log.broker.replication.refused_batches import RefusedBatches
 from holdfast_log.broker.replication.traffic import TopicTraffic
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
-from holdfast_log.protocol.frames import FileSlice, copy_small
+from holdfast_log.protocol.frames import copy_small
 from holdfast_log.protocol.messages.fetch import FetchPartition
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 NO_LEADER = -1
 NO_EPOCH = -1
-NO_OFFSET = -1
+READ_COMMITTED = 1
+"""The isolation level of a reader that gets neither records of open transactions nor those behind them."""
 CONSUMER_ID = -1
 """Replica id in the fetch of a consumer."""
 
@@ -41,46 +49,6 @@ _SHARED_BYTES = 32 << 10
 from the file takes longer."""
 
 _new_tuple = tuple.__new__
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsr:
-    """State of a partition in the controller's LeaderAndIsr request. `eligible` are replicas out of sync that
-    have every committed record (KIP-966)."""
-
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    partition_epoch: int
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
-    eligible: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """The role of a replica that copies from broker `leader`; -1 if there is no leader."""
-
-    leader: int
-
-
-class PartitionRead(NamedTuple):
-    """Result of a read. The reader may see offsets below `end_offset`."""
-
-    high_watermark: int
-    log_start_offset: int
-    end_offset: int
-    records: FileSlice | None = None
-    unchecked: BatchOrder | None = None
-    """What the batches must be like; None if they have been checked. See `broker.log.log.LogRead`."""
-    diverging: tuple[int, int] | None = None
-    """(epoch, end offset) at which the reader must truncate: its log diverges from this one (KIP-595)."""
-
-
-ReadWish: TypeAlias = tuple[int, int, int, int]
-"""What a consumer's read of one partition depends on: its offset, its maximum of bytes, the leader epoch that
-it expects, and the epoch of the batch that it has read last."""
 
 
 class Partition:
@@ -268,6 +236,16 @@ class Partition:
 
     # -- the high watermark ------------------------------------------------------------------------------
 
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which every transaction has ended for certain: the first one of the oldest that is
+        open or whose marker is not below the high watermark; the high watermark if there is none."""
+        log, high_watermark = self.log, self.high_watermark
+        if not log.unstable:
+            return high_watermark
+        first = log.producers.transactions.first_unstable(high_watermark)
+        return high_watermark if first is None else min(high_watermark, max(first, log.log_start_offset))
+
     def restore_high_watermark(self, checkpoint: int) -> None:
         """Start from a checkpointed high watermark, limited to the offsets of the log."""
         self.high_watermark = min(max(checkpoint, self.log.log_start_offset), self.log.log_end_offset)
@@ -355,12 +333,17 @@ class Partition:
         current_leader_epoch: int = NO_EPOCH,
         last_fetched_epoch: int = NO_EPOCH,
         min_one_batch: bool = True,
+        isolation: int = 0,
     ) -> PartitionRead:
-        """Batches from `offset` on: for a consumer below the high watermark, for a follower to the log's end.
+        """Batches from `offset` on: for a consumer below the high watermark, and with isolation
+        READ_COMMITTED below the last stable offset; for a follower to the log's end.
 
         Raises BrokerError: OFFSET_OUT_OF_RANGE, and what `leadership` raises.
         """
-        shared, wish = self._shared_reads, (offset, max_bytes, current_leader_epoch, last_fetched_epoch)
+        shared = self._shared_reads
+        wish: ReadWish = (offset, max_bytes, current_leader_epoch, last_fetched_epoch)
+        if isolation:
+            wish = (*wish, isolation)
         if shared is None or replica_id != CONSUMER_ID or not min_one_batch:
             shared = None
         elif (known := self.shared(wish)) is not None:
@@ -368,24 +351,48 @@ class Partition:
         if current_leader_epoch != NO_EPOCH or not isinstance(self.role, Leadership):
             self.leadership(current_leader_epoch)
         log, high_watermark = self.log, self.high_watermark
-        upper_offset = high_watermark if replica_id < 0 else log.log_end_offset
+        stable_offset = self.last_stable_offset if log.unstable else high_watermark
+        is_committed = isolation == READ_COMMITTED and replica_id < 0
+        upper_offset = log.log_end_offset
+        if replica_id < 0:
+            upper_offset = stable_offset if is_committed else high_watermark
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._divergence(offset, last_fetched_epoch)
             if diverging is not None:
-                return PartitionRead(high_watermark, log.log_start_offset, upper_offset, diverging=diverging)
+                return PartitionRead(
+                    high_watermark, log.log_start_offset, upper_offset,
+                    diverging=diverging, last_stable_offset=stable_offset,
+                )  # fmt: skip
         if offset == upper_offset and log.failure is None and log.log_start_offset <= offset:
-            # The usual read of a consumer that waits: nothing is there yet.
+            # The usual read of a consumer that waits.
+            nothing: list[AbortedTransaction] | None = [] if is_committed else None
             return _new_tuple(
-                PartitionRead, (high_watermark, log.log_start_offset, upper_offset, None, None, None)
+                PartitionRead,
+                (
+                    high_watermark,
+                    log.log_start_offset,
+                    upper_offset,
+                    None,
+                    None,
+                    None,
+                    stable_offset,
+                    nothing,
+                ),
             )
-        records, _, _, unchecked = log.read(
+        records, first_offset, next_offset, unchecked = log.read(
             offset, max_bytes,
             upper_offset=upper_offset, min_one_batch=min_one_batch, skips_empty=replica_id == CONSUMER_ID,
         )  # fmt: skip
-        # The constructor of a named tuple is a Python function; this is what it calls.
+        aborted = None
+        if is_committed:
+            aborted = [] if records is None else aborted_between(log, first_offset, next_offset)
         found = _new_tuple(
-            PartitionRead, (high_watermark, log.log_start_offset, upper_offset, records, unchecked, None)
-        )
+            PartitionRead,
+            (
+                high_watermark, log.log_start_offset, upper_offset, records, unchecked, None,
+                stable_offset, aborted,
+            ),
+        )  # fmt: skip
         if shared is not None and unchecked is None:
             shared[wish] = found
         return found

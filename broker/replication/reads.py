@@ -11,7 +11,7 @@ from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.scan import valid_batches
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.fetch_sessions import SessionPartition
-from holdfast_log.broker.replication.partition import PartitionRead
+from holdfast_log.broker.replication.partition_values import PartitionRead
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import FileSlice, copy_small
@@ -29,10 +29,10 @@ class Read:
     """A fetch's request for one partition, and the result of the read.
 
     `member` is the partition's entry in the fetch session, if there is one; `connection` is the id of the
-    reading connection.
+    reading connection. `isolation` is the reader's level: `READ_COMMITTED`, or 0.
     """
 
-    __slots__ = ("connection", "error", "member", "read", "topic", "topic_id", "wanted")
+    __slots__ = ("connection", "error", "isolation", "member", "read", "topic", "topic_id", "wanted")
 
     def __init__(
         self,
@@ -42,8 +42,10 @@ class Read:
         member: SessionPartition | None = None,
         error: BrokerError | None = None,
         connection: int = NO_CONNECTION,
+        isolation: int = 0,
     ) -> None:
         self.connection = connection
+        self.isolation = isolation
         self.topic = topic
         self.topic_id = topic_id
         self.wanted = wanted
@@ -120,6 +122,7 @@ def read_all(
             read.read = found = replicas.read(
                 read.topic, wanted, left,
                 replica_id=replica_id, min_one_batch=total == 0 and not is_held, connection=read.connection,
+                isolation=read.isolation,
             )  # fmt: skip
         except BrokerError as error:
             read.fail(error)

@@ -19,8 +19,10 @@ from holdfast_log.broker.replication.appends import ACKS_ALL, ACKS_LEADER, Appen
 from holdfast_log.broker.replication.conditions import Conditions
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
 from holdfast_log.broker.replication.introducing import Introducing
+from holdfast_log.broker.replication.last_writes import LastWrites
 from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
-from holdfast_log.broker.replication.partition import CONSUMER_ID, Partition, PartitionRead
+from holdfast_log.broker.replication.partition import CONSUMER_ID, Partition
+from holdfast_log.broker.replication.partition_values import PartitionRead
 from holdfast_log.broker.replication.right_to_acknowledge import RightToAcknowledge
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.settings import SETTINGS
@@ -48,27 +50,6 @@ class ReplicaLimits:
     lag_time_ms_max: Annotated[int, "replica.lag.time.max.ms"]
     waiting_requests_max: Annotated[int, "waiting.requests.max"]
     fetch_wait_ms_max: Annotated[int, "replica.fetch.wait.max.ms"] = 500
-
-
-@dataclass(frozen=True, slots=True)
-class LastWrites:
-    """The records that a leader had accepted before it began to hand its partition over."""
-
-    partition: Partition
-    end_offset: int
-
-    def is_copied(self) -> bool:
-        """Whether every in-sync follower has the records, or another broker already leads. Any in-sync
-        follower may lead next."""
-        role = self.partition.role
-        if not isinstance(role, Leadership):
-            return True
-        in_sync = role.maximal_isr
-        return all(
-            remote.log_end_offset >= self.end_offset
-            for remote in role.remotes.values()
-            if remote.broker_id in in_sync
-        )
 
 
 class Replicas:
@@ -395,6 +376,7 @@ class Replicas:
         replica_id: int = CONSUMER_ID,
         min_one_batch: bool = True,
         connection: int = NO_CONNECTION,
+        isolation: int = 0,
     ) -> PartitionRead:
         """Read one partition for a fetch of `connection`. Raises BrokerError, also if another client owns the
         partition to read it."""
@@ -410,6 +392,7 @@ class Replicas:
             current_leader_epoch=wanted.current_leader_epoch,
             last_fetched_epoch=wanted.last_fetched_epoch,
             min_one_batch=min_one_batch,
+            isolation=isolation,
         )
 
     def record_fetch(

@@ -17,7 +17,8 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.log.names import shortened
-from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.coordinator.clock import Clock
 from holdfast_log.protocol.errors import BrokerError, ErrorCode

@@ -61,7 +61,10 @@ _OWNER = Rule(_READ, _GROUP, _REQUEST, "in a group")
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
     # Data
-    "Produce": (Rule(_WRITE, _TOPIC, _EACH),),
+    "Produce": (
+        Rule(_WRITE, _TOPIC, _EACH),
+        Rule(_WRITE, _TRANSACTION, _REQUEST, "with a transactional id"),
+    ),
     "Fetch": (Rule(_READ, _TOPIC, _EACH),),
     "ListOffsets": (Rule(_DESCRIBE, _TOPIC, _EACH),),
     "OffsetForLeaderEpoch": (Rule(_DESCRIBE, _TOPIC, _EACH),),

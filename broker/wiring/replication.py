@@ -30,6 +30,8 @@ from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.broker.replication.settings import ThrottleRates
 from holdfast_log.broker.replication.throttled_rates import ThrottledRates
+from holdfast_log.broker.replication.transaction_markers import TransactionMarkers
+from holdfast_log.broker.replication.verifying import Verifying
 from holdfast_log.broker.setting_groups import Live, read_group
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.wiring.cluster import ClusterParts
@@ -50,6 +52,8 @@ class ReplicationParts:
     held_requests: HeldRequests
     decompression: DecompressionBudget
     key_reads: KeyReads
+    verifying: Verifying
+    markers: TransactionMarkers
     isr_proposals: IsrProposals
     throttled_rates: ThrottledRates
     deletions: RecordDeletions
@@ -115,7 +119,7 @@ def build_replication(
     def committed_offset(log: Log) -> int | None:
         partition = replicas.find(*log.topic_partition)
         has_role = partition is not None and partition.log is log and partition.role is not None
-        return partition.high_watermark if partition is not None and has_role else None
+        return partition.last_stable_offset if partition is not None and has_role else None
 
     return ReplicationParts(
         logs=logs,
@@ -126,6 +130,8 @@ def build_replication(
         fetches=Fetches(replicas, metadata, around.workers),
         held_requests=held_requests,
         decompression=decompression,
+        verifying=Verifying(replicas),
+        markers=TransactionMarkers(replicas),
         key_reads=KeyReads(replicas, around.workers, held_requests, decompression),
         isr_proposals=isr_proposals,
         throttled_rates=ThrottledRates(Live(ThrottleRates, settings), replicas.throttle, fetchers.throttle),

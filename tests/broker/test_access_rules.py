@@ -176,7 +176,7 @@ def requests_of(api: Api, version: int, topic_id: uuid.UUID) -> Iterator[Request
             of_producers = build()
             of_producers.group = PRODUCERS_GROUP
             yield of_producers
-    if api.name == "InitProducerId":
+    if api.name in ("InitProducerId", "Produce"):
         yield dataclasses.replace(build(), transactional_id="x")
 
 

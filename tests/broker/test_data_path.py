@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_log.broker.replication.partition import LeaderAndIsr
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
 from holdfast_log.protocol.messages.delete_records import (

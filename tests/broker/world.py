@@ -23,6 +23,7 @@ from holdfast_log.broker.handlers.fetch import FetchHandler, FetchRequestSetting
 from holdfast_log.broker.handlers.list_offsets import ListOffsetsHandler
 from holdfast_log.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from holdfast_log.broker.handlers.produce import ProduceHandler
+from holdfast_log.broker.handlers.write_txn_markers import WriteTxnMarkersHandler
 from holdfast_log.broker.log.disk import Disk, OsDisk
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.manager import LogManager
@@ -41,6 +42,8 @@ from holdfast_log.broker.replication.record_deletions import RecordDeletions
 from holdfast_log.broker.replication.replicas import ReplicaLimits, Replicas
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.broker.replication.transaction_markers import TransactionMarkers
+from holdfast_log.broker.replication.verifying import Verifying
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.requests.dispatch import Dispatcher
@@ -230,13 +233,19 @@ class World:
         )
         held = HeldRequests()
         decompression = DecompressionBudget(self.workers, DecompressionLimits(decompression_max_bytes))
+        self.verifying = Verifying(self.replicas)
+        self.markers = TransactionMarkers(self.replicas)
         self.fetches = Fetches(self.replicas, self.metadata, self.workers)
         self.dispatcher.add(
             [
                 ApiVersionsHandler(self.dispatcher),
                 ProduceHandler(
-                    self.replicas, KeyReads(self.replicas, self.workers, held, decompression), held
+                    self.replicas,
+                    KeyReads(self.replicas, self.workers, held, decompression),
+                    held,
+                    self.verifying,
                 ),
+                WriteTxnMarkersHandler(self.markers),
                 FetchHandler(
                     self.fetches,
                     self.replicas,

@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.replication.leadership import Leadership
-from holdfast_log.broker.replication.partition import NO_EPOCH, LeaderAndIsr, Partition
+from holdfast_log.broker.replication.partition import NO_EPOCH, Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.coordinator.znodes.brokers import broker_path
 from holdfast_log.coordinator.znodes.topics import (
     TOPICS,

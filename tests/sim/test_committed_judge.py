@@ -11,7 +11,8 @@ import pytest
 from holdfast_log.broker.log.damage import Damage
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.broker.replication.leadership import Leadership
-from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.coordinator.znodes.topics import NO_LEADER, encode_partition_state, partition_state_path
 from holdfast_log.coordinator.zookeeper.interface import SetData
 from tests.models.world import World

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from holdfast_log.broker.log.loading import LoadRequest
 from holdfast_log.broker.log.recovery import create_log
 from holdfast_log.broker.log.settings import LogSettings
-from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.fetch import (

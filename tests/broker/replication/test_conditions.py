@@ -11,6 +11,7 @@ import pytest
 
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.broker.replication import conditions
+from holdfast_log.protocol.control_records import EndMarker
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
@@ -18,8 +19,10 @@ from holdfast_log.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.world import Client, SessionFollower, World, follow, only_produced
 from tests.models.batches import batch
+from tests.models.transactional import PRODUCER, transactional_batch
 
 T = "t"
 
@@ -182,18 +185,23 @@ def test_conditional_appends_need_acks_all(world: World, acks: int) -> None:
     assert values_in(world) == 0
 
 
-def test_conditions_are_refused_with_transactions(world: World) -> None:
-    """Case 18: "Control markers consume offsets: refuse conditional with transactional at first"."""
+def test_conditions_count_open_transactions_and_markers(world: World) -> None:
+    """Case 18: "Control markers consume offsets"."""
     client = world.client()
-    refused = client.call(
-        ProduceRequest(
-            transactional_id="tx",
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[TopicProduceData(name=T, partition_data=[part(batch(b"a"), 0)])],
-        )
-    )
-    assert only_produced(refused).error_code == ErrorCode.INVALID_TXN_STATE
+
+    def produce_in_transaction(records: bytes, expected: int) -> PartitionProduceResponse:
+        topic = TopicProduceData(name=T, partition_data=[part(records, expected)])
+        request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=[topic])
+        return only_produced(client.call(request))
+
+    assert produce_in_transaction(bytes(transactional_batch(b"a")), 0).error_code == ErrorCode.NONE
+    refused = produce_in_transaction(bytes(transactional_batch(b"b", sequence=1)), 0)
+    assert (refused.error_code, refused.next_offset) == (ErrorCode.OFFSET_MISMATCH, 1)
+    (behind,) = produce(world.client(), part(batch(b"c"), 1))
+    assert behind.error_code == ErrorCode.NONE
+    world.markers.write(PRODUCER, 0, EndMarker(is_commit=False), [TopicPartition(T, 0)], 1000)
+    (refused,) = produce(world.client(), part(batch(b"d"), 2))
+    assert (refused.error_code, refused.next_offset) == (ErrorCode.OFFSET_MISMATCH, 3)
 
 
 def test_a_retry_of_a_success_succeeds_with_its_offset(world: World) -> None:

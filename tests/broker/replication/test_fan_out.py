@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.replication.partition import Partition, PartitionRead
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import PartitionRead
 from holdfast_log.broker.replication.waiting import OWNED_MAX
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import FileSlice, Part

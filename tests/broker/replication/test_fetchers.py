@@ -17,7 +17,8 @@ from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.network.outbound import ChannelLost
 from holdfast_log.broker.replication.fetcher import FetchLimits
 from holdfast_log.broker.replication.fetchers import Fetchers
-from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
 from tests.broker.replication.replica_logs import EVERYONE, NOW_MS, append, elect, raw, replica, serve

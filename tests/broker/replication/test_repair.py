@@ -16,7 +16,8 @@ from holdfast_log.broker.log.loading import LoadRequest
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.recovery import create_log
 from holdfast_log.broker.log.segment import Segment
-from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.repair import REPAIR_INTERVAL_MS, Repairs
 from holdfast_log.protocol.batches import whole_batches
 from holdfast_log.protocol.errors import BrokerError, ErrorCode

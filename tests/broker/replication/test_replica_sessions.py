@@ -9,7 +9,8 @@ import pytest
 
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
-from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.throttle import follower_throttle
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.delete_records import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast_log.broker.orders.controller_orders import ControllerOrders
-from holdfast_log.broker.replication.partition import LeaderAndIsr
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.coordinator.cluster.candidacy import Candidacy
 from holdfast_log.coordinator.cluster.membership import ClusterMembership

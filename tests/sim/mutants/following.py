@@ -12,7 +12,8 @@ from holdfast_log.broker.replication import fetcher, following
 from holdfast_log.broker.replication.fetch_sessions import FIRST_EPOCH
 from holdfast_log.broker.replication.fetcher_session import FetcherSession
 from holdfast_log.broker.replication.following import FetchOutcome
-from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.messages.fetch import FetchPartition, PartitionData

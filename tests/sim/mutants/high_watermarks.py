@@ -14,12 +14,8 @@ from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.broker.replication import offset_lookup
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.offset_lookup import MAX_TIMESTAMP
-from holdfast_log.broker.replication.partition import (
-    CONSUMER_ID,
-    NO_EPOCH,
-    LeaderAndIsr,
-    Partition,
-)
+from holdfast_log.broker.replication.partition import CONSUMER_ID, NO_EPOCH, Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.sim.mutation import Mutation, Patch
 

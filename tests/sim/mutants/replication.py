@@ -8,9 +8,11 @@ from typing import Any
 from holdfast_log.broker.process import hand_over
 from holdfast_log.broker.replication import fetcher, following, isr_proposals
 from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.last_writes import LastWrites
 from holdfast_log.broker.replication.leadership import Leadership
-from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
-from holdfast_log.broker.replication.replicas import LastWrites, Replicas
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition_values import LeaderAndIsr
+from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.coordinator.controller.isr import InSyncSets
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.alter_partition import AlteredPartition, ProposedPartition

@@ -1,0 +1,163 @@
+"""The index of the aborted transactions whose markers are in one segment, in Kafka's file `.txnindex`.
+
+Entries of 34 bytes, in the order of the markers: version 0 (int16), producer id, first offset, offset of the
+marker, and last stable offset behind it (int64 each). A segment without aborted transactions has no file.
+
+An entry is written after its marker. If descriptors or memory are lacking, it stays in memory until the next
+write; a flush writes it before the recovery point may pass the marker, so recovery rebuilds what is missing.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.pressure import is_pressure
+from holdfast_log.broker.log.transactions import AbortedTransaction
+
+ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+_UNKNOWN = -1
+_CHUNK_ENTRIES = 128
+
+
+def encode_entries(entries: Sequence[AbortedTransaction]) -> bytes:
+    """The content of a file."""
+    return b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
+def decode_entries(data: bytes) -> list[AbortedTransaction]:
+    """The whole entries in the content of a file, or in a part of it."""
+    whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
+    return [AbortedTransaction(*values) for _, *values in ENTRY.iter_unpack(whole)]
+
+
+class AbortedIndex:
+    """The index of one segment. Methods raise OSError from the disk."""
+
+    __slots__ = ("_files", "_is_synced", "_size", "_unwritten", "path")
+
+    def __init__(self, files: OpenFiles, path: str) -> None:
+        self.path = path
+        self._files = files
+        self._size = _UNKNOWN
+        """Bytes of whole entries in the file."""
+        self._unwritten: list[AbortedTransaction] = []
+        self._is_synced = True
+
+    def use_files(self, files: OpenFiles) -> None:
+        """Open the file through `files` from now on."""
+        self._files = files
+
+    def forget(self) -> None:
+        """Look at the file anew: it was replaced, removed or renamed."""
+        self._files.forget(self.path)
+        self._size = _UNKNOWN
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no marker in the segment ends an aborted transaction."""
+        return not self._known_size() and not self._unwritten
+
+    def _known_size(self) -> int:
+        if self._size == _UNKNOWN:
+            disk = self._files.disk
+            size = disk.size(self.path) if disk.exists(self.path) else 0
+            self._size = size // ENTRY.size * ENTRY.size
+        return self._size
+
+    # Writing.
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Add the transaction that the last marker has aborted."""
+        self._unwritten.append(entry)
+        try:
+            self.write()
+        except OSError as error:
+            if not is_pressure(error):
+                raise
+
+    def write(self) -> None:
+        """Write the entries that are only in memory."""
+        if not self._unwritten:
+            return
+        size = self._known_size()
+        file = self._files.get(self.path, create=True)
+        if file.size() > size:
+            file.truncate(size)  # Part of an entry, or what another process has left.
+        data = encode_entries(self._unwritten)
+        self._is_synced = False
+        file.append([data])
+        self._size = size + len(data)
+        self._unwritten.clear()
+
+    def file_to_sync(self) -> DiskFile | None:
+        """The file, all entries written, if they may not be durable; else None. See `synced`."""
+        self.write()
+        return None if self._is_synced else self._files.get(self.path)
+
+    def synced(self) -> None:
+        """Note that an fsync of the file is about to begin; if it fails, so has the log."""
+        self._is_synced = True
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries of markers at `offset` or later."""
+        self._unwritten = [entry for entry in self._unwritten if entry.last_offset < offset]
+        count = self._known_size() // ENTRY.size
+        kept = bisect_left(range(count), offset, key=lambda number: self._read(number, 1)[0].last_offset)
+        if kept < count:
+            self._cut(kept)
+
+    def _cut(self, count: int) -> None:
+        if count:
+            self._files.get(self.path).truncate(count * ENTRY.size)
+            self._is_synced = False
+        else:
+            self._files.forget(self.path)
+            self._files.disk.remove(self.path)
+        self._size = count * ENTRY.size
+
+    def replace(self, entries: Sequence[AbortedTransaction]) -> None:
+        """Have these entries and no others."""
+        self._unwritten.clear()
+        if self._known_size() or self._files.disk.exists(self.path):
+            self._cut(0)
+        self._unwritten.extend(entries)
+        self.write()
+
+    # Reading.
+
+    def find(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """The aborted transactions with offsets from `first_offset` to before `end_offset`, and whether the
+        indexes of later segments have no others."""
+        found: list[AbortedTransaction] = []
+        for entry in self._from(first_offset):
+            if entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All entries."""
+        return list(self._from(0))
+
+    def _from(self, offset: int) -> Iterator[AbortedTransaction]:
+        """The entries of markers at `offset` or later."""
+        count = self._known_size() // ENTRY.size
+        number = bisect_left(range(count), offset, key=lambda number: self._read(number, 1)[0].last_offset)
+        while number < count:
+            entries = self._read(number, min(_CHUNK_ENTRIES, count - number))
+            yield from entries
+            number += len(entries)
+        yield from (entry for entry in self._unwritten if entry.last_offset >= offset)
+
+    def _read(self, number: int, count: int) -> list[AbortedTransaction]:
+        data = self._files.get(self.path).pread(count * ENTRY.size, number * ENTRY.size)
+        entries = decode_entries(data)
+        if not entries:
+            raise OSError(5, "the index of aborted transactions is shorter than it was", self.path)
+        return entries
