@@ -102,10 +102,17 @@ def _name_uncommitted_by_time() -> Sequence[Patch]:
         *,
         replica_id: int = CONSUMER_ID,
         current_leader_epoch: int = NO_EPOCH,
+        isolation: int = 0,
     ) -> LookUp:
         if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
             replica_id = self.local_id
-        return offset_at(self, timestamp, replica_id=replica_id, current_leader_epoch=current_leader_epoch)
+        return offset_at(
+            self,
+            timestamp,
+            replica_id=replica_id,
+            current_leader_epoch=current_leader_epoch,
+            isolation=isolation,
+        )
 
     return [(offset_lookup, "offset_at", mutant)]
 

@@ -14,7 +14,7 @@ from tests.sim.mutation import Mutation, Patch
 
 
 def _accept_any_sequence() -> Sequence[Patch]:
-    return [(producer_state, "_check_sequence", lambda header, epoch, last_sequence: None)]
+    return [(producer_state, "check_sequence", lambda header, epoch, last_sequence: None)]
 
 
 def _remember_one_batch() -> Sequence[Patch]:
