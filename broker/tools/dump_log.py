@@ -15,12 +15,14 @@ from collections.abc import Iterator
 import click
 
 from holdfast_log.broker.log import checkpoints, names, scan
+from holdfast_log.broker.log.aborted_index import ENTRY, decode_entries
 from holdfast_log.broker.log.disk import OsDisk
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.producer_state import decode_snapshot
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.protocol.batches import BatchHeader, Compression, TimestampType, has_valid_crc
+from holdfast_log.protocol.control_records import readable_end_marker
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.records import Record, iterate
 
@@ -64,6 +66,8 @@ def main(
                     )
                 case names.INDEX | names.TIME_INDEX:
                     lines = _index_lines(path, index_sanity_check, verify_index_only)
+                case names.TRANSACTION_INDEX:
+                    lines = _aborted_lines(path)
                 case names.SNAPSHOT:
                     lines = _snapshot_lines(path)
                 case _ if os.path.basename(path) == names.LEADER_EPOCHS:
@@ -95,7 +99,7 @@ def _log_lines(path: str, max_bytes: int, max_batch: int, deep: bool, print_data
         yield _batch_line(header, is_valid)
         if deep and is_valid:
             for record in iterate(data, inner):
-                yield _record_line(record, header, print_data)
+                yield _record_line(record, header, print_data) + _marker(data, inner)
         position = header.end
     if position < end and end == file.size():
         raise DamagedFile(f"{end - position} bytes from position {position} on are not a complete batch")
@@ -124,12 +128,21 @@ def _record_line(record: Record, header: BatchHeader, print_data: bool) -> str:
         f"keySize: {key_size} valueSize: {value_size} sequence: {_sequence(record, header)} "
         f"headerKeys: [{','.join(key for key, _ in record.headers)}]"
     )
-    if print_data:
+    if print_data and not header.is_control:
         if record.key is not None:
             line += f" key: {record.key.decode(errors='replace')}"
         if record.value is not None:
             line += f" payload: {record.value.decode(errors='replace')}"
     return line
+
+
+def _marker(data: bytes, header: BatchHeader) -> str:
+    """What a control record says."""
+    marker = readable_end_marker(data, header) if header.is_control else None
+    if marker is None:
+        return ""
+    kind = "COMMIT" if marker.is_commit else "ABORT"
+    return f" endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}"
 
 
 def _sequence(record: Record, header: BatchHeader) -> int:
@@ -225,6 +238,17 @@ def _segment_of(path: str) -> tuple[Segment, bool]:
     is_time_index = path.endswith(names.TIME_INDEX)
     (segment.indexes.times if is_time_index else segment.indexes.offsets).path = path
     return segment, is_time_index
+
+
+def _aborted_lines(path: str) -> Iterator[str]:
+    data = OsDisk().read(path)
+    for entry in decode_entries(data):
+        yield (
+            f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
+            f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
+        )
+    if len(data) % ENTRY.size:
+        raise DamagedFile(f"{path}: the last {len(data) % ENTRY.size} bytes are not a whole entry")
 
 
 def _snapshot_lines(path: str) -> Iterator[str]:

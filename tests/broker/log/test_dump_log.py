@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.disk import OsDisk
 from holdfast_log.broker.log.flush_job import close_log
+from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.tools.dump_log import main
-from tests.models.logs import NOW_MS, append, new_log
+from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
+from tests.models.logs import NOW_MS, append, append_as_leader, new_log
+from tests.models.transactional import transactional_batch
 
 
 @pytest.fixture
@@ -52,6 +56,25 @@ def test_dump_log_prints_records_with_their_data(directory: Path) -> None:
     )
     without = dump(log_file(directory), flags=("--deep-iteration",)).output
     assert "| offset: 1 CreateTime: 2000 keySize: 3 valueSize: 10 sequence: 1 headerKeys: []\n" in without
+
+
+def test_dump_log_prints_markers_and_aborted_transactions(tmp_path: Path) -> None:
+    log = new_log(OsDisk(), str(tmp_path / "flights-3"))
+    add(log, transactional_batch(b"x", producer_id=8))
+    add(log, end_marker_batch(8, 0, EndMarker(is_commit=False, coordinator_epoch=3), NOW_MS))
+    close_log(log)
+    result = dump(log_file(tmp_path / "flights-3", ".txnindex"))
+    assert result.output.splitlines()[1:] == [
+        "version: 0 producerId: 8 firstOffset: 0 lastOffset: 1 lastStableOffset: 2"
+    ]
+    lines = dump(log_file(tmp_path / "flights-3"), flags=("--print-data-log",)).output.splitlines()
+    assert lines[-1].endswith(" headerKeys: [] endTxnMarker: ABORT coordinatorEpoch: 3")
+    (tmp_path / "flights-3" / log_file(tmp_path, ".txnindex").name).write_bytes(bytes(35))
+    assert dump(log_file(tmp_path / "flights-3", ".txnindex")).exit_code == 1
+
+
+def add(log: Log, records: bytearray) -> None:
+    append_as_leader(log, memoryview(records), 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
 
 
 def test_dump_log_prints_indexes_snapshots_and_epochs(directory: Path) -> None:

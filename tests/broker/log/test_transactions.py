@@ -1,0 +1,179 @@
+"""A log's transactions against a model: what is unstable, and which aborted transactions a reader is told
+of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from holdfast_log.broker.log.aborted_search import aborted_between
+from holdfast_log.broker.log.append import AppendOrigin
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.transactions import AbortedTransaction, Transactions
+from holdfast_log.broker.log.truncation import truncate_to
+from holdfast_log.protocol.batches import attributes, read_header, write_header
+from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
+from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, restarted, sim_disk
+from tests.models.transactional import transactional_batch
+
+PRODUCERS = st.integers(0, 3)
+
+
+class Event(NamedTuple):
+    """A batch of the log: records of a transaction (`commits` is None), or a marker."""
+
+    offset: int
+    next_offset: int
+    producer_id: int
+    commits: bool | None
+
+
+def history(events: list[Event]) -> tuple[dict[int, int], list[tuple[int, int]], list[AbortedTransaction]]:
+    """First offset of each open transaction by producer, (first offset, marker) of all that have ended, and
+    those that were aborted."""
+    begun: dict[int, int] = {}
+    ended: list[tuple[int, int]] = []
+    aborted: list[AbortedTransaction] = []
+    for offset, next_offset, producer_id, commits in events:
+        if commits is None:
+            begun.setdefault(producer_id, offset)
+        elif producer_id in begun:
+            first = begun.pop(producer_id)
+            ended.append((first, offset))
+            if not commits:
+                stable = min(begun.values(), default=next_offset)
+                aborted.append(AbortedTransaction(producer_id, first, offset, stable))
+    return begun, ended, aborted
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    """The model is a list of events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = sim_disk()
+        self.log: Log
+        self.events: list[Event] = []
+        self.high_watermark = 0
+        self.coordinator = 0
+
+    @initialize(segment_bytes=st.sampled_from([100, 400, 100_000]))
+    def create(self, segment_bytes: int) -> None:
+        self.log = new_log(self.disk, segment_bytes=segment_bytes, index_interval_bytes=100)
+
+    def take(self, batch: bytearray, producer_id: int, commits: bool | None) -> None:
+        result = append_as_leader(
+            self.log, memoryview(batch), 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS
+        )
+        self.events.append(Event(result.first_offset, result.last_offset + 1, producer_id, commits))
+
+    @rule(producer_id=PRODUCERS, count=st.integers(1, 3))
+    def write(self, producer_id: int, count: int) -> None:
+        self.take(
+            transactional_batch(*[b"v"] * count, producer_id=producer_id, sequence=-1), producer_id, None
+        )
+
+    @rule(producer_id=PRODUCERS, commits=st.booleans())
+    def end(self, producer_id: int, commits: bool) -> None:
+        marker = EndMarker(commits, self.coordinator)
+        self.take(end_marker_batch(producer_id, 0, marker, NOW_MS), producer_id, commits)
+
+    @rule()
+    def flush(self) -> None:
+        flush_at_once(self.log)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(NOW_MS)
+
+    @rule(removed=st.integers(0, 12))
+    def truncate(self, removed: int) -> None:
+        offset = max(0, self.log.log_end_offset - removed)
+        truncate_to(self.log, offset)
+        self.events = [event for event in self.events if event.next_offset <= self.log.log_end_offset]
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+    @rule(is_clean=st.booleans())
+    def restart(self, is_clean: bool) -> None:
+        self.log = restarted(self.disk, self.log, is_clean=is_clean)
+
+    @rule(share=st.floats(0, 1))
+    def commit(self, share: float) -> None:
+        end = self.log.log_end_offset
+        self.high_watermark = max(self.high_watermark, int(share * end))
+
+    @invariant()
+    def the_same_is_unstable(self) -> None:
+        begun, ended, _ = history(self.events)
+        unstable = [*begun.values(), *(first for first, marker in ended if marker >= self.high_watermark)]
+        first = self.log.producers.transactions.first_unstable(self.high_watermark)
+        assert first == min(unstable, default=None)
+        assert self.log.producers.first_open_transaction == min(begun.values(), default=None)
+        assert bool(self.log.unstable) == (first is not None)
+
+    @invariant()
+    def the_same_is_aborted(self) -> None:
+        _, _, aborted = history(self.events)
+        assert [entry for segment in self.log.segments for entry in segment.aborted.entries()] == aborted
+
+    @invariant()
+    def readers_are_told_of_what_they_read(self) -> None:
+        _, _, aborted = history(self.events)
+        end = self.log.log_end_offset
+        for first, last in ((0, end), (end // 3, 2 * end // 3), (end // 2, end), (0, end // 2)):
+            found = aborted_between(self.log, first, last)
+            expected = [each for each in aborted if each.last_offset >= first and each.first_offset < last]
+            # Behind a marker with which the log was stable up to the range's end nothing is looked for.
+            stable = next((n for n, each in enumerate(aborted) if each.last_stable_offset >= last), None)
+            assert found == [each for each in expected if stable is None or each in aborted[: stable + 1]]
+            assert {each for each in expected if each.last_stable_offset <= last} <= set(found)
+
+    @invariant()
+    def a_follower_has_the_same(self) -> None:
+        disk = sim_disk(1)
+        follower = new_log(disk, segment_bytes=200, index_interval_bytes=100)
+        if self.events:
+            append_as_follower(follower, memoryview(bytearray(read_all(self.log))), now_ms=NOW_MS)
+        _, _, aborted = history(self.events)
+        assert [entry for segment in follower.segments for entry in segment.aborted.entries()] == aborted
+        assert follower.producers.first_open_transaction == self.log.producers.first_open_transaction
+
+
+TestTransactionMachine = TransactionMachine.TestCase
+TestTransactionMachine.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_ended_transactions_behind_one_that_stays_open_are_forgotten() -> None:
+    transactions = Transactions()
+    transactions.begin(0)
+    for number in range(1, 10_000):
+        transactions.begin(2 * number)
+        transactions.end(2 * number, 2 * number + 1)
+        assert transactions.first_unstable(2 * number + 1) == 0
+    assert len(transactions.unstable) < 200
+
+
+def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
+    producers = ProducerStates(expiration_ms=1000, max_producers=3)
+    for producer_id in range(4):
+        producers.update(read_header(transactional_batch(producer_id=producer_id)), producer_id, 0)
+    plain = transactional_batch(producer_id=9)
+    header = read_header(plain)
+    write_header(
+        plain, attributes=attributes(0), record_count=1, last_offset_delta=0,
+        base_timestamp=header.base_timestamp, max_timestamp=header.max_timestamp,
+        producer_id=9, producer_epoch=0, base_sequence=0,
+    )  # fmt: skip
+    producers.update(read_header(plain), 4, 0)
+    producers.forget_producers(5, None)
+    producers.expire(10_000)
+    assert {entry.producer_id for entry in producers.entries()} == {0, 1, 2, 3}
+    assert producers.first_open_transaction == 0
