@@ -1,7 +1,8 @@
 """Serves /metrics, /healthz and /readyz over HTTP, on the reactor: if /healthz answers, the reactor turns.
 
 Nobody is asked who they are. So a client can do little: it may read three pages, hold a few connections, and
-send no body.
+send no body. Who holds all connections keeps nobody else out, and pages that nobody reads take bounded memory
+(`pages_on_their_way`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from twisted.web.http import INTERNAL_SERVER_ERROR, NOT_ALLOWED, NOT_FOUND, OK, 
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from holdfast_log.broker.metrics.pages_on_their_way import PagesOnTheirWay
 from holdfast_log.broker.metrics.settings import HttpAddress
 
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 32
-"""Maximum number of open connections; further ones are closed at once."""
+"""Maximum number of open connections. A further one takes the place of another."""
 _IDLE_S = 30
 _PLAIN = "text/plain; charset=utf-8"
 _PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -52,7 +54,7 @@ class MonitoringServer:
     ) -> None:
         root: Any = cast(Any, _Page)()
         root.putChild(b"", _TextPage(lambda: (True, _INDEX)))
-        root.putChild(b"metrics", _MadePage(make_page))
+        root.putChild(b"metrics", _MadePage(make_page, PagesOnTheirWay(reactor)))
         root.putChild(b"healthz", _TextPage(lambda: (True, "ok\n")))
         root.putChild(b"readyz", _TextPage(lambda: _readiness(unready())))
         site = cast(Any, _SilentSite)(root, requestFactory=_BodilessRequest, timeout=_IDLE_S)
@@ -92,10 +94,23 @@ def _readiness(reasons: Sequence[str]) -> tuple[bool, str]:
 
 
 class _FewConnections(WrappingFactory):
-    """Closes connections beyond `CONNECTIONS_MAX`."""
+    """Keeps `CONNECTIONS_MAX` connections. A further one takes the place of the oldest of the address that
+    has the most. So strangers who hold connections do not keep a supervisor at another address out."""
 
     def buildProtocol(self, address: Any) -> Any:
-        return None if len(self.protocols) >= CONNECTIONS_MAX else super().buildProtocol(address)
+        if len(self.protocols) >= CONNECTIONS_MAX:
+            # In the order in which they came: Twisted registers them in a dictionary.
+            of_host: dict[str, list[Any]] = {}
+            for each in self.protocols:
+                of_host.setdefault(each.transport.getPeer().host, []).append(each)
+            given_up = max(of_host.values(), key=len)[0]
+            given_up.transport.abortConnection()
+            # It is lost in the next turn; until then others may come, each of which takes another's place.
+            del self.protocols[given_up]
+        return super().buildProtocol(address)
+
+    def unregisterProtocol(self, protocol: Any) -> None:
+        self.protocols.pop(protocol, None)
 
 
 class _SilentSite(Site):
@@ -159,9 +174,10 @@ class _MadePage(_Page):
 
     isLeaf = True
 
-    def __init__(self, make: Callable[[], Deferred[bytes]]) -> None:
+    def __init__(self, make: Callable[[], Deferred[bytes]], on_their_way: PagesOnTheirWay) -> None:
         cast(Any, super()).__init__()
         self._make = make
+        self._on_their_way = on_their_way
 
     def render_GET(self, request: Any) -> int:
         is_gone = False
@@ -174,8 +190,7 @@ class _MadePage(_Page):
             if not is_gone:
                 request.setHeader("content-type", _PROMETHEUS_TEXT)
                 request.setHeader("content-length", str(len(page)))
-                request.write(page)
-                request.finish()
+                self._on_their_way.send(request, page)
 
         def failed(failure: Failure) -> None:
             _log.error("The page /metrics cannot be made", exc_info=failure.value)
