@@ -27,7 +27,7 @@
 
 #define TURN_BYTES (32 * 1024)
 
-enum { ENDED = 0, COMPRESSED = 1, FULL = 2, DAMAGED = 3 };
+enum { ENDED = 0, COMPRESSED = 1, FULL = 2, DAMAGED = 3, MARKED = 4 };
 
 /* CRC-32C ------------------------------------------------------------------------------------------------- */
 
@@ -494,8 +494,11 @@ add_keys(PyObject *module, PyObject *args)
         Batch batch;
         size_t done = 0;
         while ((status = read_batch(at, end, expected, upper, &batch)) < 0) {
-            if (batch.base_offset + batch.last_offset_delta >= first_offset
-                && !(batch.attributes & (CONTROL | TRANSACTIONAL))) {
+            if (batch.attributes & (CONTROL | TRANSACTIONAL)) {
+                status = MARKED;
+                break;
+            }
+            if (batch.base_offset + batch.last_offset_delta >= first_offset) {
                 if (batch.attributes & COMPRESSION_MASK) {
                     status = COMPRESSED;
                     break;
@@ -625,8 +628,7 @@ filter_one(const Batch *batch, const uint8_t *at, const uint8_t *end, int keeps_
     Record record;
     int64_t count = batch->record_count, last_delta = -1, timestamp, shifted;
     int has_horizon = !!(batch->attributes & DELETE_HORIZON), has_tombstone = 0, fits = 1, has_maximum = 0;
-    int may_expire
-        = batch->base_offset + batch->last_offset_delta < rules->map_end && !(batch->attributes & TRANSACTIONAL);
+    int may_expire = batch->base_offset + batch->last_offset_delta < rules->map_end;
     int is_expired = may_expire && has_horizon && batch->base_timestamp <= rules->now_ms;
     if (!are_sound(at, end, count, batch->last_offset_delta)) {
         return UNCHANGED;
@@ -782,16 +784,13 @@ filter_batch(const Batch *batch, int is_kept, int keeps_first, const Rules *rule
     int64_t last_offset = batch->base_offset + batch->last_offset_delta;
     size_t start = output->size;
     Kept kept;
-    int status = UNCHANGED;
-    if (!(batch->attributes & CONTROL)) {
-        if (reserve(output, HEADER_SIZE) == NULL) {
-            return NO_MEMORY;
-        }
-        output->size += HEADER_SIZE;
-        status = filter_one(batch, batch->at + HEADER_SIZE, batch->at + batch->size, keeps_first, rules, output, &kept);
-        if (status == NO_MEMORY) {
-            return NO_MEMORY;
-        }
+    if (reserve(output, HEADER_SIZE) == NULL) {
+        return NO_MEMORY;
+    }
+    output->size += HEADER_SIZE;
+    int status = filter_one(batch, batch->at + HEADER_SIZE, batch->at + batch->size, keeps_first, rules, output, &kept);
+    if (status == NO_MEMORY) {
+        return NO_MEMORY;
     }
     if (status == UNCHANGED) {
         output->size = start;
@@ -877,8 +876,8 @@ filter_batches(PyObject *module, PyObject *args)
         Batch batch;
         size_t done = 0;
         while ((status = read_batch(at, end, expected, upper, &batch)) < 0) {
-            if ((batch.attributes & COMPRESSION_MASK) && !(batch.attributes & CONTROL)) {
-                status = COMPRESSED;
+            if (batch.attributes & (CONTROL | TRANSACTIONAL | COMPRESSION_MASK)) {
+                status = batch.attributes & (CONTROL | TRANSACTIONAL) ? MARKED : COMPRESSED;
                 break;
             }
             int is_kept = batch.leader_epoch != previous_epoch || contains(&kept_headers, batch.base_offset);

@@ -23,8 +23,7 @@ What stays of a batch:
 - A batch without records disappears, unless its header is needed: the first batch of a leader epoch, from
   which a replica that copies the compacted log learns where the epoch began; and those whose base offsets the
   caller names. Such a header has record count 0.
-- Control batches stay as they are. The keys of transactional batches are not entered into the table, because
-  the transaction may have been aborted, and tombstones in them never expire.
+- Of transactional batches and control batches the caller decides (`broker.cleaning.transactions`).
 - Batches whose records no reader can decode stay as they are.
 
 Functions that take batches read them from `position` of `data`. They check the CRC and the offsets of each:
@@ -34,6 +33,7 @@ and the expected offset after the last batch that they have dealt with, and a st
 - ENDED: the data end before the next batch does;
 - COMPRESSED: the next batch is sound and compressed. The caller decompresses its records and uses
   `add_batch_keys` or `filter_records`;
+- MARKED: the next batch is sound, and belongs to a transaction or ends one;
 - FULL: the table has no place for the key at the offset that is returned too; it has all keys before it;
 - DAMAGED: no sound batch begins at the position.
 """
@@ -51,6 +51,7 @@ from holdfast_log.protocol.compaction_loops import (
     DIGEST_BYTES,
     ENDED,
     FULL,
+    MARKED,
     SLOT_BYTES,
     Table,
     contains,
@@ -62,10 +63,10 @@ from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
 from holdfast_log.protocol.wire import Buffer
 
 __all__ = [
-    "COMPRESSED", "DAMAGED", "DIGEST_BYTES", "ENDED", "FULL", "SLOT_BYTES",
+    "COMPRESSED", "DAMAGED", "DIGEST_BYTES", "ENDED", "FULL", "MARKED", "SLOT_BYTES",
     "Filtered", "Mapped", "Rules", "Table",
-    "add_batch_keys", "add_compressed_keys", "add_keys",
-    "filter_batches", "filter_compressed", "filter_records", "row_of",
+    "add_batch_keys", "add_compressed_keys", "add_keys", "contains",
+    "filter_batches", "filter_compressed", "filter_records", "rewritten", "row_of",
 ]  # fmt: skip
 
 

@@ -35,6 +35,7 @@ ENDED = 0
 COMPRESSED = 1
 FULL = 2
 DAMAGED = 3
+MARKED = 4
 
 _OFFSET = Struct("<Q")
 _ROW = Struct("=qqq")
@@ -133,8 +134,9 @@ def add_keys(
         header = _batch_at(view, position, expected, upper)
         if not isinstance(header, BatchHeader):
             return position, expected, count, header, 0
-        is_needed = header.last_offset >= first_offset and not header.is_control
-        if is_needed and not header.is_transactional:
+        if is_marked(header):
+            return position, expected, count, MARKED, 0
+        if header.last_offset >= first_offset:
             if header.compression:
                 return position, expected, count, COMPRESSED, 0
             payload = bytes(view[position + HEADER_SIZE : header.end])
@@ -168,7 +170,7 @@ def filter_records(
         records = list(_records(payload, record_count, last_offset_delta))
     except Malformed:
         return None
-    may_expire = base_offset + last_offset_delta < map_end and not attributes & 0x10
+    may_expire = base_offset + last_offset_delta < map_end
     has_horizon = bool(attributes & DELETE_HORIZON)
     is_expired = may_expire and has_horizon and base_timestamp <= now_ms
     view = memoryview(table)
@@ -225,7 +227,7 @@ def filter_batches(
     rows: list[bytes] = []
     while True:
         header = _batch_at(view, position, expected, upper)
-        status = header if isinstance(header, int) else COMPRESSED if is_packed(header) else None
+        status = header if isinstance(header, int) else _left_to_caller(header)
         if status is not None or isinstance(header, int):
             remaining = b"".join(output)
             is_changed = remaining != bytes(view[start:position])
@@ -233,15 +235,14 @@ def filter_batches(
                 remaining, b"".join(rows), position, expected, previous_epoch, status or ENDED, is_changed
             )  # fmt: skip
         batch: bytes | memoryview = view[position : header.end]
-        if not header.is_control:
-            is_kept = header.leader_epoch != previous_epoch or contains(kept_headers, header.base_offset)
-            keeps_first = header.has_append_id and contains(kept_firsts, header.base_offset)
-            result = filter_records(
-                bytes(batch[HEADER_SIZE:]), header.record_count, header.last_offset_delta, header.base_offset,
-                header.base_timestamp, header.attributes, keeps_first, table, map_end, now_ms, horizon_ms,
-            )  # fmt: skip
-            if result is not None:
-                batch = rewritten(header, result, horizon_ms, is_kept=is_kept)
+        is_kept = header.leader_epoch != previous_epoch or contains(kept_headers, header.base_offset)
+        keeps_first = header.has_append_id and contains(kept_firsts, header.base_offset)
+        result = filter_records(
+            bytes(batch[HEADER_SIZE:]), header.record_count, header.last_offset_delta, header.base_offset,
+            header.base_timestamp, header.attributes, keeps_first, table, map_end, now_ms, horizon_ms,
+        )  # fmt: skip
+        if result is not None:
+            batch = rewritten(header, result, horizon_ms, is_kept=is_kept)
         previous_epoch = header.leader_epoch
         if len(batch):
             output.append(batch)
@@ -303,10 +304,16 @@ def contains(offsets: memoryview, offset: int) -> bool:
 # Parsing -----------------------------------------------------------------------------------------------
 
 
-def is_packed(header: BatchHeader) -> bool:
-    """Whether a batch's records must be decompressed for the filter, which copies control batches as they
-    are."""
-    return bool(header.compression) and not header.is_control
+def is_marked(header: BatchHeader) -> bool:
+    """Whether a batch belongs to a transaction, or ends one."""
+    return header.is_control or header.is_transactional
+
+
+def _left_to_caller(header: BatchHeader) -> int | None:
+    """The status with which the filter stops before a sound batch; None if it deals with it."""
+    if is_marked(header):
+        return MARKED
+    return COMPRESSED if header.compression else None
 
 
 def _batch_at(view: memoryview, position: int, expected: int, upper: int) -> BatchHeader | int:

@@ -12,7 +12,14 @@ import enum
 import struct
 from typing import NamedTuple
 
-from holdfast_log.protocol.batches import HEADER_SIZE, BatchHeader, attributes, corrupt, write_header
+from holdfast_log.protocol.batches import (
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    BatchHeader,
+    attributes,
+    corrupt,
+    write_header,
+)
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.record_codec import NO_HEADERS, zigzag_varint
 from holdfast_log.protocol.records import decode_columns
@@ -46,11 +53,7 @@ def end_marker_batch(
     """The control batch that ends the transaction of a producer, checksum included."""
     key = _KEY.pack(_VERSION, ControlType.COMMIT if marker.is_commit else ControlType.ABORT)
     value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
-    body = b"".join(
-        # Attributes, timestamp delta, offset delta; then key, value and no headers.
-        (b"\0\0\0", zigzag_varint(len(key)), key, zigzag_varint(len(value)), value, NO_HEADERS)
-    )
-    batch = bytearray(HEADER_SIZE) + zigzag_varint(len(body)) + body
+    batch = _control_batch(key, value, timestamp_ms, timestamp_ms)
     write_header(
         batch,
         attributes=attributes(0, is_transactional=True, is_control=True),
@@ -63,6 +66,38 @@ def end_marker_batch(
         producer_epoch=producer_epoch,
     )
     return batch
+
+
+def with_delete_horizon(batch: bytes, header: BatchHeader, horizon_ms: int) -> bytes:
+    """A control batch with the time in ms from which on compaction may remove it (KIP-534). Its record
+    keeps its timestamp. Raises BrokerError for a record that cannot be decoded."""
+    columns = decode_columns(batch, header)
+    key, value, timestamp = columns.keys[0] or b"", columns.values[0] or b"", columns.timestamps[0]
+    changed = _control_batch(key, value, horizon_ms, timestamp)
+    write_header(
+        changed,
+        attributes=header.attributes | DELETE_HORIZON,
+        record_count=1,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=horizon_ms,
+        max_timestamp=header.max_timestamp,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return bytes(changed)
+
+
+def _control_batch(key: bytes, value: bytes, base_timestamp: int, timestamp: int) -> bytearray:
+    """Room for a header, and one record."""
+    start = b"\0" + zigzag_varint(timestamp - base_timestamp) + b"\0"
+    body = b"".join(
+        # Attributes, timestamp delta, offset delta; then key, value and no headers.
+        (start, zigzag_varint(len(key)), key, zigzag_varint(len(value)), value, NO_HEADERS)
+    )
+    return bytearray(HEADER_SIZE) + zigzag_varint(len(body)) + body
 
 
 def end_marker_of(batch: Buffer, header: BatchHeader) -> EndMarker | None:

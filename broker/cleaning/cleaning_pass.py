@@ -22,7 +22,9 @@ from holdfast_log.broker.cleaning.plan import CleaningPlan, groups_of
 from holdfast_log.broker.cleaning.producers import last_batches
 from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.cleaning.sources import Source
+from holdfast_log.broker.cleaning.transactions import PassTransactions
 from holdfast_log.broker.decompression_budget import DecompressionBudget
+from holdfast_log.broker.log.aborted_search import aborted_between
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.mapped_offset import write_mapped_offset
 from holdfast_log.broker.log.replacement import (
@@ -101,8 +103,9 @@ class CleaningPass:
         table = await self._map_keys()
         self._left = [segment for segment in self._left if segment.base_offset < self.end_offset]
         producers = await self._last_batches()
+        transactions = self._transactions(self._left[0].base_offset)
         for group in groups_of(self._left, self._log.settings):
-            await self._clean_group(group, table, producers)
+            await self._clean_group(group, table, producers, transactions)
             del self._left[: len(group)]
         self._check()
         self._log.cleaned_offset = max(self._log.cleaned_offset, self.end_offset)
@@ -113,7 +116,7 @@ class CleaningPass:
             return OffsetMap.for_offsets(0, self._around.settings).table
         mapping = KeyMapping(
             self._around.disk, sources_of(plan.dirty_segments), plan.first_dirty, self._around.settings,
-            self._around.budget.batch_bytes_max,
+            self._around.budget.batch_bytes_max, self._transactions(plan.dirty_segments[0].base_offset),
         )  # fmt: skip
         try:
             await self._work(mapping)
@@ -138,7 +141,20 @@ class CleaningPass:
         self._check()
         return found
 
-    async def _clean_group(self, group: Sequence[Segment], table: Table, producers: dict[int, int]) -> None:
+    def _transactions(self, first_offset: int) -> PassTransactions:
+        """The transactions from an offset on."""
+        log = self._log
+        aborted = aborted_between(log, first_offset, self._plan.segments[-1].next_offset)
+        bare = ((each.producer_id, each.epoch) for each in log.producers.entries() if not each.batches)
+        return PassTransactions(aborted, frozenset(bare))
+
+    async def _clean_group(
+        self,
+        group: Sequence[Segment],
+        table: Table,
+        producers: dict[int, int],
+        transactions: PassTransactions,
+    ) -> None:
         log, around, settings = self._log, self._around, self._around.settings
         now_ms = around.date_ms()
         is_end_of_log = group[-1].next_offset == log.log_end_offset
@@ -160,6 +176,8 @@ class CleaningPass:
             index_interval_bytes=log.settings.index_interval_bytes,
             piece_bytes=settings.piece_bytes,
             batch_bytes_max=around.budget.batch_bytes_max,
+            transactions=transactions,
+            indexed=group[0].aborted.entries(),
         )
         try:
             await self._work(copy)
@@ -187,8 +205,9 @@ class CleaningPass:
     async def _swap(self, group: Sequence[Segment], copy: GroupCopy) -> bool:
         log, around = self._log, self._around
         replacement = SegmentReplacement(
-            log, tuple(group), copy.size, self._truncations, max(segment.created_ms for segment in group)
-        )
+            log, tuple(group), copy.size, self._truncations, max(segment.created_ms for segment in group),
+            None if copy.new_aborted is None else bool(copy.new_aborted),
+        )  # fmt: skip
         if not self._is_noted:
             await self._note_mapped_offset()
         if not begin_replacement(replacement):

@@ -16,14 +16,18 @@ from dataclasses import dataclass, field
 
 from holdfast_log.broker.cleaning.horizons import horizons_in
 from holdfast_log.broker.cleaning.sources import Source, SourceReader
+from holdfast_log.broker.cleaning.transactions import PassTransactions, remaining_marker, without_records
 from holdfast_log.broker.log import names
+from holdfast_log.broker.log.aborted_index import encode_entries
 from holdfast_log.broker.log.disk import Disk, DiskFile
 from holdfast_log.broker.log.index_entries import IndexEntries, offset_entries, time_entries
+from holdfast_log.broker.log.transactions import AbortedTransaction
 from holdfast_log.protocol import compaction
 from holdfast_log.protocol.batches import (
     HEADER_SIZE,
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
+    BatchHeader,
     read_header,
     write_header,
 )
@@ -94,6 +98,8 @@ class GroupCopy:
         index_interval_bytes: int,
         piece_bytes: int,
         batch_bytes_max: int,
+        transactions: PassTransactions,
+        indexed: Sequence[AbortedTransaction] = (),
     ) -> None:
         self.size = 0
         """Bytes of the new log file so far."""
@@ -105,6 +111,10 @@ class GroupCopy:
         self.horizons: set[int] = set()
         """The delete horizons of the batches in the new segment."""
         self.previous_epoch = _NO_BATCH if previous_epoch is None else previous_epoch
+        self.aborted: list[AbortedTransaction] = []
+        """The aborted transactions that the index of the new segment has."""
+        self._indexed = list(indexed)
+        self._transactions = transactions
         self._disk = disk
         self._rules = rules
         self._last_epoch = last_epoch
@@ -145,20 +155,41 @@ class GroupCopy:
             )
             position, expected, self.previous_epoch = result.position, result.expected, result.previous_epoch
             self._append(file, result.output, result.rows, is_changed=result.is_changed)
-            if result.status != compaction.COMPRESSED:
+            if result.status not in (compaction.COMPRESSED, compaction.MARKED):
                 break
             header = read_header(piece, position)
             batch = piece[position : header.end]
             inner = header._replace(position=0)
-            output = compaction.filter_compressed(
-                batch, inner, self._rules, self.previous_epoch, self._batch_bytes_max, self.unreadable
-            )
+            is_marked = result.status == compaction.MARKED
+            output = self._remaining_marked(batch, inner) if is_marked else self._remaining(batch, inner)
             rows = compaction.row_of(output) if output else b""
             self._append(file, output, rows, is_changed=output != batch)
             position, expected, self.previous_epoch = header.end, header.next_offset, header.leader_epoch
         if result.status == compaction.DAMAGED:
             raise reader.refuse_next(position)
         reader.take(position, expected)
+
+    def _remaining(self, batch: bytes, header: BatchHeader) -> bytes:
+        """What remains of a batch by the keys of its records."""
+        return compaction.filter_compressed(
+            batch, header, self._rules, self.previous_epoch, self._batch_bytes_max, self.unreadable
+        )
+
+    def _remaining_marked(self, batch: bytes, header: BatchHeader) -> bytes:
+        """What remains of a batch of a transaction, or of a marker."""
+        transactions, rules = self._transactions, self._rules
+        is_kept = header.leader_epoch != self.previous_epoch or compaction.contains(
+            memoryview(rules.kept_headers), header.base_offset
+        )
+        if not header.is_control:
+            if transactions.is_aborted(header):
+                return without_records(header, is_kept=is_kept)
+            return self._remaining(batch, header)
+        may_go, kept = transactions.end(batch, header)
+        if kept is not None:
+            self.aborted.append(kept)
+        is_last = transactions.is_last_of_producer(header)
+        return remaining_marker(batch, header, rules, may_go=may_go and not is_last, is_kept=is_kept)
 
     def _append(self, file: DiskFile, output: bytes, rows: bytes, *, is_changed: bool) -> None:
         self.is_changed = self.is_changed or is_changed
@@ -179,18 +210,30 @@ class GroupCopy:
             self._append(file, end, compaction.row_of(end), is_changed=True)
         self._indexes.finish()
         self.is_done = True
+        self.is_changed = self.is_changed or self.aborted != self._indexed
         if self.is_changed:
             file.fsync()
             stem = self._path.removesuffix(names.LOG + names.CLEANED)
             self._write(stem + names.INDEX + names.CLEANED, self._indexes.offsets.encode())
             self._write(stem + names.TIME_INDEX + names.CLEANED, self._indexes.times.encode())
+            if self.new_aborted:
+                self._write(
+                    stem + names.TRANSACTION_INDEX + names.CLEANED, encode_entries(self.aborted), syncs=True
+                )
         self.close()
 
-    def _write(self, path: str, data: bytes) -> None:
-        # No fsync: recovery rebuilds an index that does not fit its log.
+    @property
+    def new_aborted(self) -> list[AbortedTransaction] | None:
+        """What the index of aborted transactions has to hold; None if it stays as it is."""
+        return None if self.aborted == self._indexed else self.aborted
+
+    def _write(self, path: str, data: bytes, *, syncs: bool = False) -> None:
+        # Mostly no fsync: recovery rebuilds an index that does not fit its log.
         self._disk.remove(path)
         file = self._disk.open(path, create=True)
         file.append([data])
+        if syncs:
+            file.fsync()
         file.close()
 
     def close(self) -> None:
@@ -203,7 +246,7 @@ class GroupCopy:
         """Remove what was written, which nothing uses. Raises OSError."""
         self.close()
         stem = os.path.splitext(os.path.splitext(self._path)[0])[0]
-        for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
+        for kind in (names.LOG, names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX):
             self._disk.remove(stem + kind + names.CLEANED)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from holdfast_log.broker.cleaning.offset_map import OffsetMap
 from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.cleaning.sources import Source, SourceReader
+from holdfast_log.broker.cleaning.transactions import PassTransactions
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.protocol import compaction
-from holdfast_log.protocol.batches import read_header
+from holdfast_log.protocol.batches import BatchHeader, read_header
 
 
 class KeyMapping:
@@ -27,6 +28,7 @@ class KeyMapping:
         first_offset: int,
         settings: CleanerSettings,
         batch_bytes_max: int,
+        transactions: PassTransactions,
     ) -> None:
         self.map: OffsetMap | None = None
         self.end_offset = sources[-1].next_offset
@@ -34,6 +36,7 @@ class KeyMapping:
         self._first_offset = first_offset
         self._settings = settings
         self._batch_bytes_max = batch_bytes_max
+        self._transactions = transactions
         self._reader = SourceReader(disk, sources, settings.piece_bytes)
 
     def advance(self, bytes_max: int) -> int:
@@ -58,6 +61,13 @@ class KeyMapping:
             position, expected, keys.key_count, status, full_at = compaction.add_keys(
                 piece, position, expected, reader.upper, keys.table, keys.key_count, keys.key_count_max, first
             )
+            if status == compaction.MARKED:
+                header = read_header(piece, position)
+                batch, inner = piece[position : header.end], header._replace(position=0)
+                status, full_at = self._add_marked(batch, inner, keys)
+                if status != compaction.FULL:
+                    position, expected = header.end, header.next_offset
+                    continue
             if status == compaction.COMPRESSED:
                 header = read_header(piece, position)
                 keys.key_count, status, full_at = compaction.add_compressed_keys(
@@ -75,6 +85,20 @@ class KeyMapping:
             self.is_done = True
         else:
             reader.take(position, expected)
+
+    def _add_marked(self, batch: bytes, header: BatchHeader, keys: OffsetMap) -> tuple[int, int]:
+        """Add the keys of a batch of a transaction, unless that was aborted. Returns (FULL or ENDED, offset
+        of the first record that has no place)."""
+        if header.is_control:
+            self._transactions.end(batch, header)
+            return compaction.ENDED, 0
+        if self._transactions.is_aborted(header) or header.last_offset < self._first_offset:
+            return compaction.ENDED, 0
+        keys.key_count, status, full_at = compaction.add_compressed_keys(
+            batch, header, keys.table, keys.key_count, keys.key_count_max, self._first_offset,
+            self._batch_bytes_max,
+        )  # fmt: skip
+        return status, full_at
 
     def close(self) -> None:
         """Close the file that is being read."""

@@ -50,10 +50,14 @@ class CleaningPlan:
 def plan_of(
     log: Log, committed_offset: int, now_ms: int, horizon_ms: int = NO_LIMIT_MS
 ) -> CleaningPlan | None:
-    """The next pass over a log whose records below `committed_offset` are committed; None if it has nothing
+    """The next pass over a log whose records below `committed_offset` are committed, and whose transactions
+    have ended there; None if it has nothing
     dirty, or not enough, and no tombstone may go before `horizon_ms`. `now_ms` is the time of day. Raises
     OSError, and `UncleanableSegment` for a damaged index."""
     end = min(committed_offset, log.recovery_point)
+    unstable = log.producers.first_open_transaction
+    if unstable is not None:
+        end = min(end, unstable)
     settled = list(takewhile(partial(_is_settled, end), log.segments[:-1]))
     plan = _dirty_plan(log, settled, now_ms)
     if plan is None and horizon_ms <= now_ms:
@@ -61,11 +65,6 @@ def plan_of(
         if clean:
             size = sum(segment.size for segment in clean)
             plan = CleaningPlan(log, clean, clean[-1].next_offset, size, 0, is_due=False)
-    if plan is None:
-        return None
-    unstable = log.producers.first_open_transaction
-    if unstable is not None and unstable < plan.segments[-1].next_offset:
-        return None  # Only logs that Kafka has written hold transactions: wait for their end.
     return plan
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast_log.broker.log import names
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.segment import Segment
 
@@ -29,6 +30,8 @@ class SegmentReplacement:
     size: int
     truncations: int
     created_ms: int
+    has_aborted: bool | None = None
+    """Whether the new segment has aborted transactions, in a new index; None if the index stays as it is."""
 
 
 def is_current(log: Log, segments: Sequence[Segment], truncations: int) -> bool:
@@ -44,8 +47,21 @@ def begin_replacement(replacement: SegmentReplacement) -> bool:
     log, old = replacement.log, replacement.old
     if not is_current(log, old, replacement.truncations):
         return False
+    # Before the log: an entry that is dropped is of a transaction that has no records there any more, but
+    # in a log without its marker it would hide later transactions of the same producer.
+    if replacement.has_aborted is not None:
+        _replace_index(log, old[0], has_entries=replacement.has_aborted)
     log.segments.begin_replacement(old)
     return True
+
+
+def _replace_index(log: Log, segment: Segment, *, has_entries: bool) -> None:
+    path = segment.path_of(names.TRANSACTION_INDEX)
+    if has_entries:
+        log.disk.rename(path + names.CLEANED, path)
+    else:
+        log.disk.remove(path)
+    segment.aborted.forget()
 
 
 def finish_replacement(replacement: SegmentReplacement) -> bool:

@@ -1,7 +1,8 @@
 """Removes the oldest segments of this broker's replicas, every `log.retention.check.interval.ms`.
 
-Each replica, leader or follower, applies the limits to its own log, and never beyond its own high watermark
-(`broker.log.retention` decides). A check of all logs has three steps:
+Each replica, leader or follower, applies the limits to its own log, and never beyond its own last stable
+offset, which is at most its high watermark (`broker.log.retention` decides). A check of all logs has three
+steps:
 
 1. The start of each log with segments to remove moves forward. From then on reads before it are refused, and
    followers and consumers learn of it by their next fetch.
@@ -150,7 +151,7 @@ class Retention:
             rule,
             size_bytes=log.size_bytes if rule.bytes_max >= 0 else 0,
             log_start_offset=log.log_start_offset,
-            high_watermark=partition.high_watermark,
+            high_watermark=partition.last_stable_offset,
             now_ms=now_ms,
         )
 

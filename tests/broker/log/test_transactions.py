@@ -19,7 +19,7 @@ from holdfast_log.broker.log.transactions import AbortedTransaction, Transaction
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.protocol.batches import attributes, read_header, write_header
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
-from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, restarted, sim_disk
+from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, reopen, restarted, sim_disk
 from tests.models.transactional import transactional_batch
 
 PRODUCERS = st.integers(0, 3)
@@ -177,3 +177,23 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
     producers.expire(10_000)
     assert {entry.producer_id for entry in producers.entries()} == {0, 1, 2, 3}
     assert producers.first_open_transaction == 0
+
+
+def test_recovery_rebuilds_an_index_that_was_lost_or_is_behind() -> None:
+    disk = sim_disk()
+    log = new_log(disk, segment_bytes=200)
+
+    def take(batch: bytearray) -> None:
+        append_as_leader(log, memoryview(batch), 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
+
+    for number in range(6):
+        take(transactional_batch(producer_id=number % 2, sequence=-1))
+        if number > 2:
+            take(end_marker_batch(number % 2, 0, EndMarker(is_commit=number == 4), NOW_MS))
+    expected = {segment.base_offset: segment.aborted.entries() for segment in log.segments}
+    assert sum(map(len, expected.values())) == 2
+    disk.kill_process()
+    for segment in log.segments:
+        disk.remove(segment.aborted.path)
+    log = reopen(disk, log, is_clean=False)
+    assert {segment.base_offset: segment.aborted.entries() for segment in log.segments} == expected

@@ -1,0 +1,138 @@
+"""Each rule about transactions in a partition, taken away: a test has to notice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast_log.broker.cleaning.transactions import PassTransactions
+from holdfast_log.broker.log import aborted_search, producer_state, recovery
+from holdfast_log.broker.log.aborted_index import AbortedIndex
+from holdfast_log.broker.log.producer_state import NO_MARKER, ProducerStates
+from holdfast_log.broker.log.transactions import Transactions
+from holdfast_log.broker.replication.partition import Partition
+from tests.broker.cleaning import test_transactions as of_cleaner
+from tests.broker.log import test_transactions as of_log
+from tests.broker.replication import test_transactions as of_leader
+from tests.broker.world import World
+from tests.models.logs import sim_disk
+
+Check = Callable[[Path], None]
+
+
+def walk(_: Path) -> None:
+    """Random steps of the machine that compares a log with a model."""
+    for seed in range(12):
+        walk_once(random.Random(seed), of_log.TransactionMachine())
+
+
+def walk_once(random_: random.Random, machine: of_log.TransactionMachine) -> None:
+    machine.create(random_.choice([100, 400]))
+    steps: list[Callable[[], None]] = [
+        machine.flush,
+        machine.roll,
+        lambda: machine.truncate(random_.randrange(8)),
+        lambda: machine.restart(is_clean=random_.random() < 0.5),
+        *2 * [lambda: machine.commit(random_.random())],
+        *4 * [lambda: machine.write(random_.randrange(3), 2)],
+        *4 * [lambda: machine.end(random_.randrange(3), commits=random_.random() < 0.3)],
+    ]
+    for _ in range(40):
+        random_.choice(steps)()
+        machine.the_same_is_unstable()
+        machine.the_same_is_aborted()
+        machine.readers_are_told_of_what_they_read()
+
+
+def asked(path: Path) -> None:
+    world = World(path)
+    world.assign("t")
+    world.verifying.verifier = coordinator = of_leader.Coordinator()
+    of_leader.TestVerification().test_a_marker_that_comes_in_between_ends_what_was_confirmed(
+        world, coordinator
+    )
+
+
+def in_world(test: Callable[[World], None]) -> Check:
+    return lambda path: test(World(path))
+
+
+def on_disk(test: Callable[[Any], None]) -> Check:
+    return lambda _: test(sim_disk())
+
+
+def of(test: Callable[[], None]) -> Check:
+    return lambda _: test()
+
+
+_end, _first_unstable = Transactions.end, Transactions.first_unstable
+_marker = PassTransactions.end
+
+
+def end_at_once(self: Transactions, first_offset: int, marker_offset: int) -> int:
+    stable = _end(self, first_offset, marker_offset)
+    del self.unstable[first_offset]
+    return stable
+
+
+MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
+    "a marker settles before it is committed": (Transactions, "end", end_at_once, walk),
+    "a marker at the high watermark counts as committed": (
+        Transactions, "first_unstable", lambda self, mark: _first_unstable(self, mark + 1), walk,
+    ),
+    "snapshots forget what has ended and is not committed": (Transactions, "encode", lambda self: b"", walk),
+    "a truncation leaves the index": (AbortedIndex, "truncate_to", lambda self, offset: None, walk),
+    "recovery trusts the index": (
+        recovery, "rebuild_aborted_indexes", lambda *arguments: None,
+        of(of_log.test_recovery_rebuilds_an_index_that_was_lost_or_is_behind),
+    ),
+    "readers are told of no aborted transactions": (
+        of_log, "aborted_between", lambda log, first, end: [], walk,
+    ),
+    "a full table forgets open transactions": (
+        ProducerStates, "is_in_transaction", lambda self, producer_id: False,
+        of(of_log.test_a_producer_with_an_open_transaction_is_never_forgotten),
+    ),
+    "no marker is fenced": (
+        ProducerStates, "check_marker", lambda self, header, marker: None,
+        in_world(of_leader.test_markers_are_fenced_by_the_epochs_of_producer_and_coordinator),
+    ),
+    "a producer writes outside of its transaction": (
+        producer_state, "check_inside", lambda header, offset: None,
+        in_world(of_leader.test_a_producer_writes_nothing_outside_of_its_open_transaction),
+    ),
+    "a marker leaves what was confirmed before it": (
+        ProducerStates, "last_marker_of", lambda self, producer_id: NO_MARKER, asked,
+    ),
+    "readers of committed records stop nowhere": (
+        Partition, "last_stable_offset", property(lambda self: self.high_watermark),
+        in_world(of_leader.test_readers_of_committed_records_stop_at_an_open_transaction),
+    ),
+    "compaction keeps aborted records": (
+        PassTransactions, "is_aborted", lambda self, header: False,
+        on_disk(of_cleaner.test_records_of_aborted_transactions_go_and_replace_no_others),
+    ),
+    "compaction drops a marker before its records": (
+        PassTransactions, "end", lambda self, batch, header: (True, _marker(self, batch, header)[1]),
+        on_disk(of_cleaner.test_a_marker_stays_until_its_delete_horizon_once_its_transaction_is_gone),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_rule_that_is_taken_away_is_missed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, attribute, mutant, check = MUTATIONS[name]
+    check(tmp_path / "sound")
+    monkeypatch.setattr(place, attribute, mutant)
+    with pytest.raises((AssertionError, ValueError, KeyError)):
+        check(tmp_path / "mutated")
+
+
+def test_the_search_is_the_one_that_readers_use() -> None:
+    assert of_log.aborted_between is aborted_search.aborted_between
