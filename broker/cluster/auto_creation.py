@@ -24,14 +24,18 @@ TIMEOUT_MS = 10_000
 
 class AutoCreation:
     """`ask_controller` sends a request to the cluster's controller. `special` maps topics to the settings
-    with which they are created."""
+    with which they are created. `names_clients`: whether the controller may be told for whom a topic is
+    created; brokers of earlier versions of the protocol between brokers do not tell it."""
 
     def __init__(
         self,
         ask_controller: Callable[[CreateTopicsRequest], Deferred[CreateTopicsResponse]],
         log: RepeatedLog,
         special: Sequence[CreatableTopic] = (),
+        *,
+        names_clients: bool = True,
     ) -> None:
+        self._names_clients = names_clients
         self._log = log
         self._ask_controller = ask_controller
         self._special = {topic.name: topic for topic in special}
@@ -43,7 +47,7 @@ class AutoCreation:
         request = CreateTopicsRequest(
             topics=[self._special.get(name) or _ordinary(name) for name in names],
             timeout_ms=TIMEOUT_MS,
-            on_behalf_of=on_behalf_of,
+            on_behalf_of=on_behalf_of if self._names_clients else None,
         )
         return self._ask_controller(request).addCallbacks(self._answered, self._failed, errbackArgs=(names,))
 

@@ -17,6 +17,7 @@ from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.frames import Part, parts_size
 from holdfast_log.protocol.headers import decode_correlation_id, decode_response, encode_request
+from holdfast_log.protocol.inter_broker import NEWEST, request_version
 from holdfast_log.protocol.messages.authenticate_broker import AuthenticateBrokerRequest
 from holdfast_log.protocol.sasl.callers import SaslCaller
 from holdfast_log.protocol.sasl.exchange import sasl_exchange
@@ -51,10 +52,12 @@ class ChannelFull(ChannelError):
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """Settings of channels. The delay after a failed connection doubles from `backoff_ms` to
-    `backoff_ms_max`, less up to a fifth at random, so that brokers do not all reconnect at once."""
+    """Settings of channels. `protocol` is the version of the protocol between brokers to use. The delay after
+    a failed connection doubles from `backoff_ms` to `backoff_ms_max`, less up to a fifth at random, so that
+    brokers do not all reconnect at once."""
 
     client_id: str
+    protocol: int = NEWEST
     request_timeout_ms: int = 30_000
     connect_timeout_ms: int = 10_000
     backoff_ms: int = 50
@@ -114,7 +117,7 @@ class BrokerChannel:
     def send(
         self, request: Request[R], version: int | None = None, timeout_ms: int | None = None
     ) -> Deferred[R]:
-        """The response to `request`, sent in `version` (by default the highest).
+        """The response to `request`, sent in `version` (by default that of the protocol between brokers).
 
         Fails with `ChannelError`, or with MalformedMessage if the response cannot be decoded; raises what
         `encode_request` raises. A request that is not answered in time closes the connection, since later
@@ -122,7 +125,7 @@ class BrokerChannel:
         """
         if self._is_closed:
             return fail(ChannelLost(f"{self} is closed"))
-        version = request.api.max_version if version is None else version
+        version = request_version(request.api, self._settings.protocol) if version is None else version
         correlation_id = self._next_correlation_id
         parts = encode_request(request, version, correlation_id, self._settings.client_id)
         size = parts_size(parts)

@@ -22,6 +22,7 @@ from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.process.hand_over import HandOverSettings, hand_over
 from holdfast_log.broker.process.log_directories import compare_directories
 from holdfast_log.broker.process.periodic import Periodic
+from holdfast_log.broker.process.start_checks import StartError, require_protocol, require_right_time
 from holdfast_log.broker.replication.repair import REPAIR_INTERVAL_MS
 from holdfast_log.broker.security.sasl.listeners import sasl_setup
 from holdfast_log.broker.setting_groups import read_group, settings_group
@@ -35,6 +36,7 @@ from holdfast_log.coordinator.clock import now_ms
 from holdfast_log.coordinator.cluster import identity as cluster
 from holdfast_log.coordinator.cluster.log_directories import write_used_directories
 from holdfast_log.coordinator.cluster.membership import BrokerIdInUse
+from holdfast_log.coordinator.cluster.neighbourhood import look_around
 from holdfast_log.coordinator.cluster.sasl_secret import sasl_secret
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.zookeeper.interface import AccessDenied
@@ -59,6 +61,8 @@ class StartSettings:
     broker_id: Annotated[int, "broker.id"]
     reserved_id_max: Annotated[int, "reserved.broker.max.id"]
     lost_directories: Annotated[tuple[str, ...], "log.dirs.lost"]
+    protocol: Annotated[int, "inter.broker.protocol.version"]
+    clock_difference_ms_max: Annotated[int, "clock.difference.max.ms"]
 
 
 @settings_group(ROWS)
@@ -76,12 +80,9 @@ class PeriodicSettings:
     store_check_interval_ms: Annotated[int, "ssl.store.check.interval.ms"]
 
 
-class StartError(Exception):
-    """The broker cannot start; the message says why."""
-
-
 class Broker:
-    """One broker. Calls `fatal(why)` if it cannot continue. Raises `SettingError`."""
+    """One broker. Calls `fatal(why)` if it cannot continue. `looks_around`: whether it first compares itself
+    with the other brokers and with ZooKeeper's clock. Raises `SettingError`."""
 
     def __init__(
         self,
@@ -90,7 +91,9 @@ class Broker:
         *,
         machine_name: str,
         fatal: Callable[[str], None],
+        looks_around: bool = False,
     ) -> None:
+        self._looks_around = looks_around
         self._settings = settings
         self._around = around
         self._fatal = fatal
@@ -130,6 +133,10 @@ class Broker:
         self._around.zookeeper.start()
         cluster_id = await self._cluster_id(settings)
         broker_id = await self._identify(cluster_id, settings)
+        if self._looks_around:
+            found = await look_around(self._around.zookeeper, broker_id, self._around.date_ms)
+            require_right_time(found.ahead_ms, settings.clock_difference_ms_max)
+            require_protocol(settings.protocol, found.brokers)
         identity = BrokerIdentity(broker_id, cluster_id, self._endpoints.inter_broker)
         node = self.node = build_broker(
             self._settings, self._around, self._logs, identity, self._admission, self._fatal, self._sasl
@@ -185,8 +192,14 @@ class Broker:
 
     def _check_directories(self) -> None:
         if not self._logs.live_directories:
-            failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
-            raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
+            failures = "; ".join(
+                f"{directory.path}: {directory.failure and (directory.failure.strerror or directory.failure)}"
+                for directory in self._logs.directories
+            )
+            raise StartError(
+                f"none of the log directories (log.dirs) can be used: {failures}. Give the broker's user "
+                "directories that it may write, or set log.dirs to others"
+            )
 
     async def _within_connection_timeout(self, deferred: Deferred[T], settings: StartSettings) -> T:
         timeout_ms = settings.connection_timeout_ms or settings.session_timeout_ms

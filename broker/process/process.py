@@ -11,6 +11,7 @@ import random
 import signal
 import socket
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,11 @@ from holdfast_log.broker.process.cluster_secret import read_cluster_secret
 from holdfast_log.broker.process.descriptors import raise_limit, shares
 from holdfast_log.broker.process.directory_locks import DirectoryInUse, DirectoryLocks
 from holdfast_log.broker.process.lean_reactor import make_lean
-from holdfast_log.broker.process.lifecycle import Broker, StartError
+from holdfast_log.broker.process.lifecycle import Broker
 from holdfast_log.broker.process.monotonic_reactor import make_monotonic
 from holdfast_log.broker.process.service_manager import READY, STOPPING, tell
 from holdfast_log.broker.process.session_file import SessionFile, boot_id
+from holdfast_log.broker.process.start_checks import StartError, future_file, require_descriptors
 from holdfast_log.broker.process.twisted_log import log_twisted
 from holdfast_log.broker.process.zookeeper_identity import zookeeper_identity
 from holdfast_log.broker.setting_groups import read_group, settings_group
@@ -80,6 +82,8 @@ class ProcessSettings:
     receive_timeout_ms: Annotated[int, "socket.request.receive.timeout.ms"]
     secret_file: Annotated[str | None, "cluster.secret.file"]
     metrics_address: Annotated[str | None, "metrics.http.listener"]
+    clock_difference_ms_max: Annotated[int, "clock.difference.max.ms"]
+    stop_ms_max: Annotated[int, "stop.timeout.ms"]
 
 
 def run(settings: Settings, ready_file: str | None) -> int:
@@ -87,18 +91,21 @@ def run(settings: Settings, ready_file: str | None) -> int:
     log_twisted()
     try:
         process = BrokerProcess(settings, ready_file)
-    except (SettingError, DirectoryInUse, OSError) as error:
+    except (SettingError, DirectoryInUse, StartError, OSError) as error:
         print(f"Cannot start: {one_line(str(error))}", file=sys.stderr)
         return 1
     return process.run()
 
 
 class BrokerProcess:
-    """One broker in this process, with the real reactor. Raises SettingError and DirectoryInUse."""
+    """One broker in this process, with the real reactor. Raises SettingError, DirectoryInUse and
+    StartError."""
 
     def __init__(self, settings: Settings, ready_file: str | None) -> None:
         self._ready_file = ready_file
         directories = log_directories(settings)
+        descriptors = raise_limit()
+        require_descriptors(descriptors)
         self._pid_file = pid_file.path_of(directories)
         self._status = 0
         self._is_stopping = False
@@ -106,6 +113,7 @@ class BrokerProcess:
         turns = TurnTimes(_reactor.seconds)
         make_lean(_reactor, turns)
         own = read_group(ProcessSettings, settings)
+        self._stop_ms_max = own.stop_ms_max
         memory = RequestMemory(own.queued_request_bytes_max)
         self._workers = ThreadWorkers(_reactor, own.worker_threads)
         boot = boot_id()
@@ -137,12 +145,16 @@ class BrokerProcess:
             workers=self._workers,
             random=random.SystemRandom(),
             date_ms=_date_ms,
-            descriptors=shares(raise_limit()),
+            descriptors=shares(descriptors),
             boot=boot,
             secret=read_cluster_secret(own.secret_file),
         )
-        self._broker = Broker(settings, around, machine_name=machine_name, fatal=self._fail)
+        self._broker = Broker(
+            settings, around, machine_name=machine_name, fatal=self._fail, looks_around=True
+        )
         self._locks = DirectoryLocks(directories)
+        if wrong := future_file(directories, _date_ms(), own.clock_difference_ms_max):
+            _log.warning("%s", wrong)
         self._monitoring: MonitoringServer | None = None
         self._metrics_address = ""
         if own.metrics_address:
@@ -221,6 +233,9 @@ class BrokerProcess:
         if self._is_stopping:
             return
         self._is_stopping = True
+        overdue = threading.Timer(self._stop_ms_max / 1000, _end_overdue, (self._stop_ms_max,))
+        overdue.daemon = True  # It does not keep a process alive that has stopped.
+        overdue.start()
         tell(STOPPING, "handing leadership over and closing logs")
         stopped = ensureDeferred(self._broker.stop())
         stopped.addErrback(
@@ -236,6 +251,17 @@ class BrokerProcess:
                 os.unlink(self._ready_file)
         if _reactor.running:
             _reactor.stop()
+
+
+def _end_overdue(stop_ms_max: int) -> None:
+    """End the process, whatever it waits for. Called in a thread of its own."""
+    _log.error(
+        "The broker has not stopped within %d ms (stop.timeout.ms): the process ends without waiting. Its "
+        "next start recovers the logs",
+        stop_ms_max,
+    )
+    logging.shutdown()
+    os._exit(1)
 
 
 def _date_ms() -> int:

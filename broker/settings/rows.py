@@ -35,6 +35,7 @@ from holdfast_log.clients.settings import (
     SettingType,
     settings_table,
 )
+from holdfast_log.protocol.inter_broker import NEWEST, OLDEST
 
 _MAX_PORTABLE_ID = 2**31 - 1
 _PROCESSES_MAX = 256
@@ -57,6 +58,13 @@ def _zookeeper_servers(value: Any) -> None:
             )
     if not _CHROOT.fullmatch(slash + path) or {".", ".."} & set(path.split("/")):
         raise ValueError(f"a path of names after the servers, not {slash + path}")
+
+
+def _protocol_version(value: Any) -> None:
+    if value > NEWEST:
+        raise ValueError(
+            f"a whole number from {OLDEST} to {NEWEST}, the newest version that this Holdfast speaks"
+        )
 
 
 def _process_count(value: Any) -> None:
@@ -87,6 +95,24 @@ IDENTITY: tuple[Setting, ...] = (
         SettingType.STRING,
         None,
         "Rack of this broker. The controller spreads the replicas of a partition over racks.",
+    ),
+    Setting(
+        "stop.timeout.ms",
+        SettingType.LONG,
+        240_000,
+        "Maximum time in ms of a stop in order, with SIGTERM or SIGINT. A broker that is not done by then "
+        "ends at once, with exit status 1. The time limit of a service manager must be longer.",
+        minimum=1,
+    ),
+    Setting(
+        "inter.broker.protocol.version",
+        SettingType.INT,
+        NEWEST,
+        "Version of the protocol between brokers that this broker uses. All brokers of a cluster must speak "
+        "it: keep it at the version of the brokers that are to be upgraded, and raise it once all are. "
+        "The default is the newest that this Holdfast speaks. The numbers are Holdfast's, not Kafka's.",
+        minimum=OLDEST,
+        check=_protocol_version,
     ),
     Setting(
         "broker.processes",
@@ -130,6 +156,15 @@ ZOOKEEPER: tuple[Setting, ...] = (
         "Time in ms without contact after which ZooKeeper ends a broker's session. The controller then "
         "treats the broker as dead.",
         minimum=1,
+    ),
+    Setting(
+        "clock.difference.max.ms",
+        SettingType.LONG,
+        600_000,
+        "Maximum difference in ms between this machine's clock and that of ZooKeeper's leader with which a "
+        "broker starts: a clock that is far off has retention remove records too early, or keep them. -1: "
+        "any.",
+        minimum=-1,
     ),
     Setting(
         "zookeeper.digest.file",

