@@ -7,8 +7,8 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then
     cat <<'END'
 Usage: scripts/test.sh [pytest arguments]
 
-Installs what it needs (scripts/install.sh --with-tests, kcat and Chromium if apt-get can install them, and a second
-environment with kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first check that fails.
+Installs what it needs (scripts/install.sh --with-tests, kcat, Chromium and Prometheus if apt-get can install them, and a
+second environment with kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first check that fails.
 Arguments are passed to pytest: scripts/test.sh tests/protocol -k records
 On two cores, three tests run at a time; -n 0 runs them one by one.
 
@@ -48,12 +48,29 @@ install_programs() {
     done
 }
 
+# Unpack Debian's Prometheus into the checkout: installing the package would have the machine run one as a service.
+unpack_prometheus() {
+    { command -v prometheus && command -v promtool; } >/dev/null && return
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 0
+    local package=$HOLDFAST_HOME/.prometheus/package
+    mkdir -p "$package"
+    if [[ $(id -u) -eq 0 ]]; then apt-get update -qq || true; fi
+    if ! (cd "$package" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb ..) >/dev/null; then
+        printf 'Prometheus cannot be downloaded: the tests that need it are skipped.\n'
+    fi
+    rm -rf "$package"
+}
+
 bash "$HOLDFAST_HOME/scripts/install.sh" --with-tests --quiet
 python=$(find_python)
 # Only the tests need these two, so they are installed while the checks run.
 install_kafka_python_2 &
 kafka_python_2=$!
-install_programs &
+export PATH=$HOLDFAST_HOME/.prometheus/usr/bin:$PATH
+{
+    install_programs
+    unpack_prometheus
+} &
 programs=$!
 use_java
 

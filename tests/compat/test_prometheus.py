@@ -1,6 +1,6 @@
 """A real Prometheus scrapes brokers under load, and answers the queries of dashboards and alerts.
 
-Needs the programs of Debian's package `prometheus` on the PATH; nothing installs them.
+Needs the programs of Debian's package `prometheus`, which scripts/test.sh installs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port
 from tests.broker.metrics.test_monitoring_files import ALERTS, CONFIG, panels
 from tests.cluster import Cluster
-from tests.integration.clients import create_topic
+from tests.integration.clients import create_topic, produce
 from tests.integration.monitored import MonitoredAddress
 from tests.integration.waiting import until
 
@@ -207,6 +207,47 @@ def test_queries_of_dashboards_and_alerts_are_answered(
     assert len(rules) == len(ALERTS["groups"][0]["rules"])
     assert {rule["health"] for rule in rules} == {"ok"}, rules
     assert prometheus.ask('ALERTS{alertname="HoldfastBrokerDown"}') == []
+
+    for rule in ALERTS["groups"][0]["rules"]:
+        prometheus.ask(rule["expr"])
+
+
+def test_the_lag_that_is_scraped_is_the_truth(cluster: Cluster, prometheus: RunningPrometheus) -> None:
+    with load(cluster.bootstrap, "events"):
+        until(lambda: _lag(prometheus).keys() == set(range(4)))
+        until(lambda: sum(_committed(cluster.bootstrap).values()) > 100)
+    for partition in range(4):
+        produce(cluster.bootstrap, "events", [b"v"] * (10 + partition), partition)
+    committed = _committed(cluster.bootstrap)
+    ends = _ends(cluster.bootstrap)
+    truth = {partition: ends[partition] - committed[partition] for partition in range(4)}
+    assert all(lag >= 10 + partition for partition, lag in truth.items())
+    until(lambda: _lag(prometheus) == truth)
+    total = prometheus.ask('sum(kafka_consumergroup_lag_sum{consumergroup="readers"})')
+    assert [float(each["value"][1]) for each in total] == [sum(truth.values())]
+
+
+def _lag(prometheus: RunningPrometheus) -> dict[int, float]:
+    """What Prometheus has of the readers' lag, by partition."""
+    series = prometheus.ask('kafka_consumergroup_lag{consumergroup="readers",topic="events"}')
+    return {int(each["metric"]["partition"]): float(each["value"][1]) for each in series}
+
+
+def _committed(bootstrap: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers"})
+    found = consumer.committed([TopicPartition("events", partition) for partition in range(4)], _TIMEOUT_S)
+    consumer.close()
+    return {each.partition: max(0, each.offset) for each in found}
+
+
+def _ends(bootstrap: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "looker"})
+    ends = {
+        partition: consumer.get_watermark_offsets(TopicPartition("events", partition), _TIMEOUT_S)[1]
+        for partition in range(4)
+    }
+    consumer.close()
+    return ends
 
 
 def _answers(prometheus: RunningPrometheus, panel: dict[str, Any]) -> bool:
