@@ -38,6 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONG = (
     "tests/faults/test_matrix.py",
     "tests/integration/test_procedures.py",
+    "tests/integration/test_upgrade.py",
     "tests/checker/test_planted_bugs.py",
     "tests/sim/test_simulation.py",
     "tests/integration/test_kill.py",

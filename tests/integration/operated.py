@@ -21,6 +21,8 @@ HOME = Path(__file__).parents[2]
 PAGE = (HOME / "docs" / "operating.md").read_text()
 PROCEDURES = PAGE.split("## Procedures\n")[1].split("\n## ")[0]
 TIMEOUT_S = 600
+LIMIT_S = 1800
+"""Time limit of a test that follows procedures: it starts a hundred programs, perhaps on a busy machine."""
 IDS = (1, 2, 3, 4)
 ORDERS = "orders"
 RECORDS = 300

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.clients.admin import NewTopic
-from tests.integration.operated import ORDERS, RECORDS, SECTIONS, Operated, operating
+from tests.integration.operated import LIMIT_S, ORDERS, RECORDS, SECTIONS, Operated, operating
 from tests.integration.waiting import until
 
 
@@ -22,6 +22,7 @@ def operated(tmp_path: Path) -> Iterator[Operated]:
         yield cluster
 
 
+@pytest.mark.timeout(LIMIT_S)
 def test_the_procedures_of_the_page_do_what_they_say(operated: Operated) -> None:
     operated.run(
         "scripts/zookeeper-server-start.sh -daemon config/zookeeper.properties\n"

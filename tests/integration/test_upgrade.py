@@ -19,7 +19,7 @@ from holdfast_log.clients.exclusive_producer import ExclusiveProducer
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
-from tests.integration.operated import HOME, ORDERS, Operated, operating
+from tests.integration.operated import HOME, LIMIT_S, ORDERS, Operated, operating
 from tests.integration.waiting import until
 
 OLDEST = (HOME / "tests" / "integration" / "upgrade_from").read_text().strip()
@@ -141,6 +141,7 @@ def upgraded(tmp_path: Path, earlier: Path) -> Iterator[Operated]:
         yield cluster
 
 
+@pytest.mark.timeout(LIMIT_S)
 def test_a_cluster_under_load_is_upgraded_and_goes_back(upgraded: Operated) -> None:
     upgraded.run(
         "scripts/zookeeper-server-start.sh -daemon config/zookeeper.properties\n"
