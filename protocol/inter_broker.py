@@ -40,7 +40,7 @@ _FIRST: Mapping[str, int] = {
     "YieldLeadership": 0,
 }
 
-REQUESTS: Mapping[int, Mapping[str, int]] = {1: _FIRST, 2: _FIRST}
+REQUESTS: Mapping[int, Mapping[str, int]] = {1: _FIRST, 2: {**_FIRST, "WriteTxnMarkers": 1}}
 """By version of the protocol: the newest version of each request that one broker sends another."""
 
 
