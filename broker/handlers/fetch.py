@@ -33,6 +33,7 @@ from holdfast_log.broker.requests.calls import call_of
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
     Handler,
+    MayDo,
     RequestContext,
     Shortcut,
     check_replica,
@@ -88,6 +89,15 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def shortcut(self) -> Shortcut | None:
         answers = AnswersKept(self._answer_kept, self._answer_kept_session)
         return self.fetches.usual(self.settings.max_bytes, self._connection_closed, answers).begin
+
+    def judged_shortcut(self, may: MayDo) -> Shortcut | None:
+        read, kind = AclOperation.READ, AclResource.TOPIC
+
+        def may_read(connection: ServerConnection, topic: str) -> bool:
+            return may(connection, read, kind, topic)
+
+        answers = AnswersKept(self._answer_kept, self._answer_kept_session)
+        return self.fetches.usual(self.settings.max_bytes, self._connection_closed, answers, may_read).begin
 
     def handle(self, context: RequestContext, request: FetchRequest) -> None:
         connection = context.connection

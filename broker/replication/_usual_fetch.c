@@ -1540,14 +1540,14 @@ static PyType_Spec kept_spec = {
 
 /* What `begin` gets of the broker. */
 typedef struct {
-    PyObject *usual, *topics, *name_of, *waiting, *closed, *sessions, *clock_s;
+    PyObject *usual, *topics, *name_of, *waiting, *closed, *sessions, *clock_s, *may_read;
     long long max_bytes;
 } Broker;
 
 static int
 read_broker(PyObject *tuple, Broker *broker)
 {
-    if (PyTuple_Check(tuple) && PyTuple_Size(tuple) == 8) {
+    if (PyTuple_Check(tuple) && PyTuple_Size(tuple) == 9) {
         broker->usual = PyTuple_GetItem(tuple, 0);
         broker->topics = PyTuple_GetItem(tuple, 1);
         broker->name_of = PyTuple_GetItem(tuple, 2);
@@ -1556,6 +1556,7 @@ read_broker(PyObject *tuple, Broker *broker)
         broker->sessions = PyTuple_GetItem(tuple, 5);
         broker->clock_s = PyTuple_GetItem(tuple, 6);
         broker->max_bytes = PyLong_AsLongLong(PyTuple_GetItem(tuple, 7));
+        broker->may_read = PyTuple_GetItem(tuple, 8);
         if (PyErr_Occurred()) {
             return -1;
         }
@@ -1626,7 +1627,21 @@ wish_of(long long offset, long long max_bytes)
     return wish;
 }
 
-/* The answer, a fetch to be kept, None if the fetch is unusual, or NULL after an error. */
+/* Whether the client of a connection may read a topic, where clients have rights: 1, 0, or -1 after an error. */
+static int
+may_read(const Broker *broker, PyObject *connection, PyObject *topic)
+{
+    if (broker->may_read == Py_None) {
+        return 1;
+    }
+    PyObject *answer = PyObject_CallFunctionObjArgs(broker->may_read, connection, topic, NULL);
+    int may = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return may;
+}
+
+/* The answer, a fetch to be kept, None if the fetch is unusual, or NULL after an error. A fetch of a client that has
+ * rights is not kept: they may end before there are records for it, so Python judges it again then. */
 static PyObject *
 begin_reading(const Broker *broker, const Wanted *wanted, const Asked *asked, PyObject *connection,
               const Session *session)
@@ -1648,13 +1663,17 @@ begin_reading(const Broker *broker, const Wanted *wanted, const Asked *asked, Py
     if (is_read == 1) {
         is_usual = read_partition_below(asked->partition, wanted->leader_epoch, wish, wanted->offset, &found);
     }
+    int must_wait = wanted->max_wait_ms > 0 && found.size < min_bytes;
+    if (is_usual == 1 && must_wait && broker->may_read != Py_None) {
+        is_usual = 0;
+    }
     if (is_usual == 1 && session->session != NULL) {
         is_usual = use_session(wanted, session) < 0 ? -1 : 1;
     }
     if (is_usual == 0) {
         outcome = Py_NewRef(Py_None);
     }
-    else if (is_usual == 1 && wanted->max_wait_ms > 0 && found.size < min_bytes) {
+    else if (is_usual == 1 && must_wait) {
         outcome = keep(broker, wanted, asked, connection, wish, min_bytes, max_bytes, &found, session);
     }
     else if (is_usual == 1 && session->session == NULL) {
@@ -1710,6 +1729,9 @@ begin(PyObject *module, PyObject *const *args, Py_ssize_t count)
     if (is_usual == 1) {
         asked.index = wanted.index;
         is_usual = find_partition(&wanted, broker.topics, asked.topic, asked.topic_id, &asked.partition);
+    }
+    if (is_usual == 1) {
+        is_usual = may_read(&broker, args[1], asked.topic);
     }
     if (is_usual == 1) {
         outcome = begin_reading(&broker, &wanted, &asked, args[1], &session);

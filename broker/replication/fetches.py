@@ -34,7 +34,7 @@ from holdfast_log.broker.replication.reads import (
 )
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.session_fetch import SessionFetch
-from holdfast_log.broker.replication.usual_fetch import KeptFetch, UsualFetches
+from holdfast_log.broker.replication.usual_fetch import KeptFetch, MayReadTopic, UsualFetches
 from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import copy_small
@@ -162,14 +162,20 @@ class Fetches:
         )
         return True
 
-    def usual(self, max_bytes: int, closed: Callable[[Any], None], answers: AnswersKept) -> UsualFetches:
+    def usual(
+        self,
+        max_bytes: int,
+        closed: Callable[[Any], None],
+        answers: AnswersKept,
+        may_read: MayReadTopic | None = None,
+    ) -> UsualFetches:
         """The usual fetches of one partition, in compiled calls; see `UsualFetches`. `answers` are for those
         that become unusual."""
 
         def unusual(kept: KeptFetch, ends: bool) -> bool:
             return self._read_for(kept, answers, ends=ends)
 
-        return UsualFetches(self._replicas, self._metadata, max_bytes, closed, unusual)
+        return UsualFetches(self._replicas, self._metadata, max_bytes, closed, unusual, may_read)
 
     def _read_for(self, kept: KeptFetch, answers: AnswersKept, *, ends: bool) -> bool:
         """Read for a fetch that is not usual any more, and answer it if it is complete or `ends`."""
@@ -177,7 +183,7 @@ class Fetches:
         if session is not None:
             limits = ReadLimits(kept.min_bytes, kept.max_bytes, 0)
             give = functools.partial(self._give, session.reader, functools.partial(answers.session, kept))
-            # Where clients have rights, no fetch is usual.
+            # Where clients have rights, no fetch that waits is usual.
             locate = functools.partial(self._locate, None, 0)
             fetch = SessionFetch(self._replicas, session, limits, locate, give, is_full=False)
             return fetch.read_again(ends=ends)

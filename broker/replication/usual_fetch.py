@@ -48,11 +48,17 @@ Unusual: TypeAlias = "Callable[[KeptFetch, bool], bool]"
 its wait ends (the second argument). Returns whether it was answered."""
 
 
+MayReadTopic: TypeAlias = "Callable[[Any, str], bool]"
+"""Whether the client of a connection may read a topic."""
+
+
 class UsualFetches:
     """Answers usual fetches of the partitions of this broker, and keeps those that wait.
 
     A response has at most `max_bytes` of records. `closed` is called when a connection closes that has sent a
-    fetch that was kept. `unusual` handles such a fetch where it is not usual any more.
+    fetch that was kept. `unusual` handles such a fetch where it is not usual any more. `may_read` judges
+    clients; None: all may read all. With it only fetches are usual that are answered at once: no right is
+    remembered.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class UsualFetches:
         max_bytes: int,
         closed: Callable[[Any], None],
         unusual: Unusual,
+        may_read: MayReadTopic | None = None,
     ) -> None:
         self._unusual = unusual
         sessions = replicas.sessions.by_id
@@ -74,6 +81,7 @@ class UsualFetches:
             sessions,
             replicas.clock_s,
             max_bytes,
+            may_read,
         )
 
     def begin(

@@ -777,6 +777,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "revoked-records-given": _with_rules(
         of_revocations.TestFetches().test_records_that_come_before_the_check_are_not_given
     ),
+    "usual-fetch-unjudged": _with_rules(
+        of_revocations.TestFetches().test_a_fetch_that_is_answered_at_once_is_judged_by_the_rules_of_the_moment
+    ),
     "revoked-owner-stays": _with_rules(
         lambda world, rules: of_revocations.TestOwnership().test_an_owner_without_the_right_owns_no_more(
             world, rules, Access.WRITE, (of_revocations.WRITE, of_revocations.TOPIC)

@@ -77,6 +77,16 @@ class TestFetches:
         (answer,) = client.answers()
         assert (only_fetched(answer).error_code, only_fetched(answer).records) == (DENIED, b"")
 
+    def test_a_fetch_that_is_answered_at_once_is_judged_by_the_rules_of_the_moment(
+        self, world: OwnershipWorld, rules: Rules
+    ) -> None:
+        write(world)
+        client, request = world.stranger(), fetch_request(world.topic_id("t"), max_wait_ms=60_000)
+        for denied, code in ((set(), ErrorCode.NONE), ({(READ, TOPIC)}, DENIED), (set(), ErrorCode.NONE)):
+            rules.change(denied, {"t"})
+            found = only_fetched(client.call(request))
+            assert (found.error_code, bool(found.records)) == (code, code is ErrorCode.NONE)
+
     def test_another_right_that_ends_disturbs_no_reader(self, world: OwnershipWorld, rules: Rules) -> None:
         client = wait_for(world)
         rules.change({(READ, TOPIC)}, {"u"})

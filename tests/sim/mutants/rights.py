@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from holdfast_log.broker.handlers.fetch import FetchHandler
 from holdfast_log.broker.ownership import rules
 from holdfast_log.broker.ownership.resources import Requester
 from holdfast_log.broker.ownership.revocation import Revocation
@@ -101,6 +102,11 @@ RARE: tuple[Mutation, ...] = (
         "revoked-records-given",
         "a fetch that has waited brings records without the right to them",
         lambda: [(fetches, "_is_denied", lambda may_read, read: False)],
+    ),
+    Mutation(
+        "usual-fetch-unjudged",
+        "a fetch in one compiled call brings records without the right to them",
+        lambda: [(FetchHandler, "judged_shortcut", lambda self, may: self.shortcut())],
     ),
     Mutation(
         "revoked-owner-stays",
