@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from holdfast_log.broker.tools.broker_process import PROGRAM
+from holdfast_log.broker.process.supervisor import PROGRAM
 from holdfast_log.broker.tools.server_stop import StopError, stop_broker_of
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.clients.tools.command import CONTEXT

@@ -33,6 +33,7 @@ from holdfast_log.broker.process.service_manager import READY, STOPPING, VARIABL
 from holdfast_log.coordinator.parent_process import die_with_parent
 
 PROGRAM = "holdfast_log.broker"
+"""The module that runs a broker."""
 _FIRST_DELAY_S = 1.0
 _LONGEST_DELAY_S = 30.0
 _SERVED_LONG_S = 60.0

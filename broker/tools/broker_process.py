@@ -17,6 +17,7 @@ from pathlib import Path
 import javaproperties
 
 from holdfast_log.broker.network.endpoints import BROKERS
+from holdfast_log.broker.process.supervisor import PROGRAM
 from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.coordinator.private_files import make_private
 from holdfast_log.coordinator.tools.directories import IMPORT_ROOT, import_path
@@ -25,8 +26,6 @@ from holdfast_log.protocol.frames import SIZE, join_parts
 from holdfast_log.protocol.headers import decode_response, encode_request
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 
-PROGRAM = "holdfast_log.broker"
-"""The module that runs a broker."""
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 90.0
 _POLL_S = 0.02

@@ -7,24 +7,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from holdfast_log.clients.admin import (
-    acls,
     cluster,
     configs,
     groups,
     managed_groups,
     ownership,
-    quotas,
     records,
     replicas,
-    scram,
 )
 from holdfast_log.clients.admin import topics as topic_calls
 from holdfast_log.clients.admin.arguments import (
     A_BROKER,
     A_TOKEN,
-    ACL_BINDINGS,
-    ACL_FILTERS,
-    AN_ACL_FILTER,
     AN_ELECTION,
     ANY_GENERATION,
     ASSIGNMENTS,
@@ -35,9 +29,6 @@ from holdfast_log.clients.admin.arguments import (
     NAMES,
     NEW_TOPICS,
     OFFSETS_TO_DELETE,
-    QUOTA_CHANGES,
-    QUOTA_NAMES,
-    SCRAM_CHANGES,
     TARGETS,
     TEXTS,
 )
@@ -47,10 +38,9 @@ from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, Config
 from holdfast_log.clients.admin.groups import GroupDescription, GroupListing
 from holdfast_log.clients.admin.managed_groups import ManagedGroupListing
 from holdfast_log.clients.admin.ownership import OwnershipDescription, TokenCheck
-from holdfast_log.clients.admin.quotas import ClientQuotaEntity
 from holdfast_log.clients.admin.records import ProducerDescription
 from holdfast_log.clients.admin.replicas import Reassignment
-from holdfast_log.clients.admin.scram import NewScramCredential, OldScramCredential
+from holdfast_log.clients.admin.rights import RightsCalls
 from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
 from holdfast_log.clients.arguments import (
     A_FLAG,
@@ -73,7 +63,6 @@ from holdfast_log.clients.fetching.arguments import OFFSETS, OFFSETS_TO_COMMIT, 
 from holdfast_log.clients.fetching.offsets import OffsetAndTimestamp
 from holdfast_log.clients.message import OffsetAndMetadata
 from holdfast_log.clients.ownership.arguments import A_RESOURCE, RESOURCES
-from holdfast_log.protocol.acl_bindings import AclBinding, AclFilter
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.elect_leaders import ElectionType
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -82,7 +71,7 @@ if TYPE_CHECKING:
     from holdfast_log.clients.feedback.snapshots import AdminFeedback
 
 
-class Admin:
+class Admin(RightsCalls):
     """Manages a cluster. `properties` are Kafka's, as a dict or the path of a file. Raises ConfigError.
 
     Every method raises BrokerError (one of its subclasses) if a broker refuses the request, and ClientError
@@ -225,73 +214,6 @@ class Admin:
         The settings of brokers in `absent`, which do not run, are changed through another broker.
         """
         configs.alter_configs(self._asking, changes, validate_only=validate_only, absent=absent)
-
-    # Quotas -------------------------------------------------------------------------------------------
-
-    @checked(names=optional(QUOTA_NAMES), strict=A_FLAG)
-    def describe_client_quotas(
-        self, names: Mapping[str, str | None] | None = None, *, strict: bool = False
-    ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """The quotas of the entities that have these names, by entity type (user, client-id, ip).
-
-        A name of None is the default entity, `ANY_NAME` any. With `strict` only entities that have no other
-        component. Without `names`, all quotas. Raises InvalidRequestError.
-        """
-        return quotas.describe_client_quotas(self._asking, names or {}, strict=strict)
-
-    @checked(changes=QUOTA_CHANGES, validate_only=A_FLAG)
-    def alter_client_quotas(
-        self,
-        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
-        *,
-        validate_only: bool = False,
-    ) -> None:
-        """Set quotas of entities, remove those with None, and leave the others as they are.
-
-        Keys are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
-        controller_mutation_rate; of an ip connection_creation_rate. Raises InvalidRequestError.
-        """
-        quotas.alter_client_quotas(self._asking, changes, validate_only=validate_only)
-
-    # Access control lists -----------------------------------------------------------------------------
-
-    @checked(bindings=ACL_BINDINGS)
-    def create_acls(self, bindings: Iterable[AclBinding]) -> None:
-        """Add entries to access control lists; those that exist stay as they are.
-
-        Raises InvalidRequestError, AuthorizationError, and BrokerError (SECURITY_DISABLED) if brokers have no
-        authorizer.
-        """
-        acls.create_acls(self._asking, bindings)
-
-    @checked(wanted=optional(AN_ACL_FILTER))
-    def describe_acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
-        """The entries that a filter selects, by default all. Raises as `create_acls`."""
-        return acls.describe_acls(self._asking, wanted or AclFilter())
-
-    @checked(filters=ACL_FILTERS)
-    def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
-        """Delete the entries that any of the filters selects. Returns them. Raises as `create_acls`."""
-        return acls.delete_acls(self._asking, filters)
-
-    # Users --------------------------------------------------------------------------------------------
-
-    @checked(users=optional(NAMES))
-    def describe_scram_credentials(self, users: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
-        """The iterations of users' SCRAM credentials, by user and mechanism; of all users without `users`.
-
-        Passwords and keys are never shown. Raises BrokerError (RESOURCE_NOT_FOUND) and others.
-        """
-        return scram.describe_scram_credentials(self._asking, users)
-
-    @checked(changes=SCRAM_CHANGES)
-    def alter_scram_credentials(self, changes: Iterable[NewScramCredential | OldScramCredential]) -> None:
-        """Set users' passwords for SCRAM, and remove credentials. All changes of a user are made, or none.
-
-        Passwords stay on this side: brokers get what is derived from them. Raises BrokerError
-        (UNACCEPTABLE_CREDENTIAL, RESOURCE_NOT_FOUND) and others.
-        """
-        scram.alter_scram_credentials(self._asking, changes)
 
     # Records ------------------------------------------------------------------------------------------
 
@@ -470,9 +392,10 @@ class Admin:
     ) -> tuple[int, str | None]:
         """Take a resource from its owner, whose connection is closed and who cannot resume.
 
-        `generation` refuses the release if a later owner has the resource by now; -1 accepts any. `comment`
-        goes to the broker's audit log. Returns the generation that was in force, and the owner's id (None if
-        there was no owner). Raises OwnershipRefusedError (another generation is in force) and others.
+        `generation` is the one to end: a later owner keeps the resource; -1 ends any. `comment` goes to the
+        broker's audit log. An owner that is away and could come back counts as one. Returns the generation
+        that was ended, and the owner's id. Raises BrokerError: RESOURCE_NOT_FOUND if nobody in the group has
+        the resource, or has it in another generation.
         """
         return ownership.force_release(self._asking, group, resource, generation=generation, comment=comment)
 
