@@ -7,6 +7,7 @@ and pread for the slices. The load comes from another process over blocking sock
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import subprocess
@@ -245,4 +246,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--load"]:
         print(make_load(*map(int, sys.argv[2:])), flush=True)
     else:
+        argparse.ArgumentParser(
+            prog="python -m benchmarks.transport",
+            description=__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        ).parse_args()
         main()
