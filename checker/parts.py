@@ -22,7 +22,7 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class LoadPart(enum.StrEnum):
-    """A kind of clients; docs/reliability.md says what they do."""
+    """A kind of clients; docs/histories.md says what they do."""
 
     NAMES = "names"
     LOG = "log"

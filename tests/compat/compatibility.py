@@ -1,0 +1,174 @@
+"""docs/compatibility.md, generated from what the tests run: python -m tests.compat.compatibility > PAGE
+
+The page has the versions with which the tests ran on the machine that generated it. tests/test_site.py checks
+that the rest follows from the tests and from setup.cfg, and that these versions are allowed there.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.apache_kafka import KRAFT_VERSION, VERSION
+
+HOME = Path(__file__).parents[2]
+PAGE = HOME / "docs" / "compatibility.md"
+MISSING = "not there on that machine"
+SUITES = ("compat", "pipeline")
+"""The folders of tests that run software of others."""
+
+INTRODUCTION = """\
+# Compatibility
+
+What was run with Holdfast, by which tests. `python -m tests.compat.compatibility` generates this page
+from the tests themselves and from the versions that `setup.cfg` and `scripts/test.sh` demand; a test
+compares. *Ran with* is the version on the machine that last generated the page. Newer ones may work: each
+run of the tests shows whether they do.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """Something that the tests run. `package` is its Python package, `needle` what its tests contain."""
+
+    name: str
+    package: str
+    needle: str
+    demanded: str = ""
+    version: str = ""
+
+
+SOFTWARE = (
+    Software("confluent-kafka (librdkafka)", "confluent-kafka", r"CONFLUENT|confluent"),
+    Software("kafka-python 3", "kafka-python", r"KAFKA_PYTHON_3|drivers.kafka_python"),
+    Software("kafka-python 2", "", r"KAFKA_PYTHON_2|OLD_KAFKA_PYTHON", demanded="scripts/test.sh"),
+    Software("aiokafka", "aiokafka", r"AIOKAFKA|aiokafka"),
+    Software("kcat", "", r"KCAT\b", demanded="any"),
+    Software("Spark with its own Kafka connector", "pyspark", r"spark_connector"),
+    Software(
+        f"Apache Kafka's broker {VERSION} (ZooKeeper)", "", r"KafkaBroker\b|class_path", "this", VERSION
+    ),
+    Software(f"Apache Kafka's broker {KRAFT_VERSION} (KRaft)", "", r"KraftBroker", "this", KRAFT_VERSION),
+    Software(
+        f"Apache Kafka's command-line tools {VERSION}", "",
+        r"config_command|acl_command|dump\(|kafka_tools", "this", VERSION,
+    ),
+    Software("Apache Kafka's Java clients", "", r"DescribeTopics|Transaction\.java|javac", "this", VERSION),
+    Software("librdkafka's mock brokers (our clients)", "confluent-kafka", r"test\.mock\.num\.brokers|mock"),
+    Software("kio (every message, byte for byte)", "kio", r"import kio|from kio"),
+    Software("Prometheus", "", r"prometheus_program|promtool|which\(\"prometheus\"\)", demanded="any"),
+)  # fmt: skip
+
+
+def page(versions: Mapping[str, str]) -> str:
+    """The page, with these versions by the names of the software."""
+    rows = [
+        f"| {each.name} | {_demanded(each)} | {versions.get(each.name, MISSING)} | {_files(each)} |"
+        for each in SOFTWARE
+    ]
+    table = "| Software | Demanded | Ran with | By |\n| --- | --- | --- | --- |\n" + "\n".join(rows)
+    suites = "\n".join(f"| `{path.relative_to(HOME)}` | {_purpose(path)} |" for path in _suites())
+    others = (
+        "| | |\n| --- | --- |\n"
+        f"| Python | {_option('options', 'python_requires')} |\n"
+        "| ZooKeeper | 3.6 or later; the tests run the one among PySpark's jars |\n"
+        "| Java, for ZooKeeper and Spark | 17 or later |\n"
+        "| Operating system | Linux |\n"
+    )
+    return (
+        f"{INTRODUCTION}\n## Software\n\n{table}\n\n## Suites\n\n| Suite | What it checks |\n| --- | --- |\n"
+        f"{suites}\n\n## What Holdfast runs on\n\n{others}"
+    )
+
+
+def versions_here() -> dict[str, str]:
+    """The versions of the software on this machine."""
+    found = {}
+    for each in SOFTWARE:
+        version = each.version or _version(each)
+        if version:
+            found[each.name] = version
+    return found
+
+
+def versions_in(text: str) -> dict[str, str]:
+    """The versions that a page has."""
+    rows = re.findall(r"^\| ([^|`]+) \| [^|]+ \| ([^|]+) \| [^|]+ \|$", text, re.MULTILINE)
+    return {name: version for name, version in rows if name in {each.name for each in SOFTWARE}}
+
+
+def _version(software: Software) -> str:
+    try:
+        if software.package:
+            return metadata.version(software.package)
+        if software.name == "kcat":
+            return _printed(["kcat", "-V"], r"Version ([\d.]+)")
+        if software.name == "Prometheus":
+            return _printed(["prometheus", "--version"], r"version ([\d.]+)")
+        old = HOME / ".venv-kafka-python-2" / "bin" / "python"
+        return _printed(
+            [str(old), "-c", "from importlib.metadata import version; print('v', version('kafka-python'))"],
+            r"v ([\d.]+)",
+        )
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _printed(command: list[str], pattern: str) -> str:
+    """A version that a program prints; empty if the program is missing."""
+    if shutil.which(command[0]) is None:
+        return ""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = re.search(pattern, done.stdout + done.stderr)
+    return found.group(1) if found else ""
+
+
+def _demanded(software: Software) -> str:
+    if software.package:
+        return demand(software.package)
+    if software.demanded == "scripts/test.sh":
+        (found,) = re.findall(r"wanted='kafka-python([^']+)'", (HOME / "scripts/test.sh").read_text())
+        return f"`{found}`"
+    return "this one" if software.demanded == "this" else "any"
+
+
+def demand(package: str) -> str:
+    """What setup.cfg demands of a package for the tests, or for Spark."""
+    lines = f"{_option('options.extras_require', 'test')}\n{_option('options.extras_require', 'spark')}"
+    (found, *_) = re.findall(rf"^{re.escape(package)}(?:\[\w+\])?([<>=].*)$", lines, re.MULTILINE)
+    return f"`{found}`"
+
+
+def _option(section: str, name: str) -> str:
+    config = configparser.ConfigParser()
+    config.read(HOME / "setup.cfg")
+    return config[section][name]
+
+
+def _suites() -> list[Path]:
+    return sorted(path for folder in SUITES for path in (HOME / "tests" / folder).glob("test_*.py"))
+
+
+def _files(software: Software) -> str:
+    paths = sorted({*_suites(), *(HOME / "tests" / "protocol").glob("test_*.py")})
+    found = [path for path in paths if re.search(software.needle, path.read_text())]
+    return ", ".join(f"`{path.relative_to(HOME / 'tests')}`" for path in found)
+
+
+def _purpose(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+if __name__ == "__main__":
+    # A version that this machine lacks is kept.
+    known = versions_in(PAGE.read_text()) if PAGE.exists() else {}
+    sys.stdout.write(page({**known, **versions_here()}))
