@@ -21,7 +21,7 @@ from holdfast_log.broker.log import names
 from holdfast_log.broker.log.aborted_index import encode_entries
 from holdfast_log.broker.log.disk import Disk, DiskFile
 from holdfast_log.broker.log.index_entries import IndexEntries, offset_entries, time_entries
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 from holdfast_log.protocol import compaction
 from holdfast_log.protocol.batches import (
     HEADER_SIZE,
@@ -99,7 +99,7 @@ class GroupCopy:
         piece_bytes: int,
         batch_bytes_max: int,
         transactions: PassTransactions,
-        indexed: Sequence[AbortedTransaction] = (),
+        indexed: Sequence[AbortedEntry] = (),
     ) -> None:
         self.size = 0
         """Bytes of the new log file so far."""
@@ -111,7 +111,7 @@ class GroupCopy:
         self.horizons: set[int] = set()
         """The delete horizons of the batches in the new segment."""
         self.previous_epoch = _NO_BATCH if previous_epoch is None else previous_epoch
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted: list[AbortedEntry] = []
         """The aborted transactions that the index of the new segment has."""
         self._indexed = list(indexed)
         self._transactions = transactions
@@ -223,7 +223,7 @@ class GroupCopy:
         self.close()
 
     @property
-    def new_aborted(self) -> list[AbortedTransaction] | None:
+    def new_aborted(self) -> list[AbortedEntry] | None:
         """What the index of aborted transactions has to hold; None if it stays as it is."""
         return None if self.aborted == self._indexed else self.aborted
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 from holdfast_log.protocol import compaction
 from holdfast_log.protocol.batches import NO_TIMESTAMP, BatchHeader
 from holdfast_log.protocol.compaction import Rules
@@ -22,11 +22,11 @@ class PassTransactions:
     `bare` are the ids and epochs of producers of which the log remembers nothing but a marker."""
 
     def __init__(
-        self, aborted: Iterable[AbortedTransaction], bare: frozenset[tuple[int, int]] = frozenset()
+        self, aborted: Iterable[AbortedEntry], bare: frozenset[tuple[int, int]] = frozenset()
     ) -> None:
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._bare = bare
-        self._aborted: dict[int, AbortedTransaction] = {}
+        self._aborted: dict[int, AbortedEntry] = {}
         """The aborted transactions that are open at the present batch, by producer."""
         self._seen: set[int] = set()
         """The producers that have a batch in the transaction that is open at the present batch."""
@@ -37,7 +37,7 @@ class PassTransactions:
         self._seen.add(header.producer_id)
         return header.producer_id in self._aborted
 
-    def end(self, batch: bytes, header: BatchHeader) -> tuple[bool, AbortedTransaction | None]:
+    def end(self, batch: bytes, header: BatchHeader) -> tuple[bool, AbortedEntry | None]:
         """Whether the next batch of the log, a control batch, is needed no more, and the transaction that the
         index of aborted ones has to keep because of it."""
         self._begin_up_to(header.last_offset)

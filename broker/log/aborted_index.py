@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from holdfast_log.broker.log.disk import DiskFile
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.pressure import is_pressure
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 
 ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -24,15 +24,15 @@ _UNKNOWN = -1
 _CHUNK_ENTRIES = 128
 
 
-def encode_entries(entries: Sequence[AbortedTransaction]) -> bytes:
+def encode_entries(entries: Sequence[AbortedEntry]) -> bytes:
     """The content of a file."""
     return b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
-def decode_entries(data: bytes) -> list[AbortedTransaction]:
+def decode_entries(data: bytes) -> list[AbortedEntry]:
     """The whole entries in the content of a file, or in a part of it."""
     whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
-    return [AbortedTransaction(*values) for _, *values in ENTRY.iter_unpack(whole)]
+    return [AbortedEntry(*values) for _, *values in ENTRY.iter_unpack(whole)]
 
 
 class AbortedIndex:
@@ -45,7 +45,7 @@ class AbortedIndex:
         self._files = files
         self._size = _UNKNOWN
         """Bytes of whole entries in the file."""
-        self._unwritten: list[AbortedTransaction] = []
+        self._unwritten: list[AbortedEntry] = []
         self._is_synced = True
 
     def use_files(self, files: OpenFiles) -> None:
@@ -71,7 +71,7 @@ class AbortedIndex:
 
     # Writing.
 
-    def append(self, entry: AbortedTransaction) -> None:
+    def append(self, entry: AbortedEntry) -> None:
         """Add the transaction that the last marker has aborted."""
         self._unwritten.append(entry)
         try:
@@ -120,7 +120,7 @@ class AbortedIndex:
             self._files.disk.remove(self.path)
         self._size = count * ENTRY.size
 
-    def replace(self, entries: Sequence[AbortedTransaction]) -> None:
+    def replace(self, entries: Sequence[AbortedEntry]) -> None:
         """Have these entries and no others."""
         self._unwritten.clear()
         if self._known_size() or self._files.disk.exists(self.path):
@@ -130,10 +130,10 @@ class AbortedIndex:
 
     # Reading.
 
-    def find(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+    def find(self, first_offset: int, end_offset: int) -> tuple[list[AbortedEntry], bool]:
         """The aborted transactions with offsets from `first_offset` to before `end_offset`, and whether the
         indexes of later segments have no others."""
-        found: list[AbortedTransaction] = []
+        found: list[AbortedEntry] = []
         for entry in self._from(first_offset):
             if entry.first_offset < end_offset:
                 found.append(entry)
@@ -141,11 +141,11 @@ class AbortedIndex:
                 return found, True
         return found, False
 
-    def entries(self) -> list[AbortedTransaction]:
+    def entries(self) -> list[AbortedEntry]:
         """All entries."""
         return list(self._from(0))
 
-    def _from(self, offset: int) -> Iterator[AbortedTransaction]:
+    def _from(self, offset: int) -> Iterator[AbortedEntry]:
         """The entries of markers at `offset` or later."""
         count = self._known_size() // ENTRY.size
         number = bisect_left(range(count), offset, key=lambda number: self._read(number, 1)[0].last_offset)
@@ -155,7 +155,7 @@ class AbortedIndex:
             number += len(entries)
         yield from (entry for entry in self._unwritten if entry.last_offset >= offset)
 
-    def _read(self, number: int, count: int) -> list[AbortedTransaction]:
+    def _read(self, number: int, count: int) -> list[AbortedEntry]:
         data = self._files.get(self.path).pread(count * ENTRY.size, number * ENTRY.size)
         entries = decode_entries(data)
         if not entries:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 
 
-def aborted_between(log: Log, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+def aborted_between(log: Log, first_offset: int, end_offset: int) -> list[AbortedEntry]:
     """The aborted transactions with records from `first_offset` to before `end_offset`, in the order of their
     markers. Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
 
     A transaction is in the index of the segment with its marker, which may be any later one. The entry of a
     marker behind which the log was stable up to `end_offset` is the last to look at.
     """
-    found: list[AbortedTransaction] = []
+    found: list[AbortedEntry] = []
     try:
         for segment in log.segments.from_offset(first_offset):
             if segment.aborted.is_empty:

@@ -32,7 +32,7 @@ from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segments import Segments
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.snapshots import SnapshotPace, write_snapshot
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 from holdfast_log.protocol import batches
 from holdfast_log.protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
 from holdfast_log.protocol.compiled import extension
@@ -233,7 +233,7 @@ class Log:
         if index is not None:
             self._index_keys(index, records, headers, base_offsets, keys)
 
-    def _note_aborted(self, aborted: AbortedTransaction) -> None:
+    def _note_aborted(self, aborted: AbortedEntry) -> None:
         try:
             self.segments.active.aborted.append(aborted)
         except OSError as error:

@@ -16,7 +16,7 @@ from holdfast_log.broker.log.append_ids import NO_DIGEST, AppendIdLimits, Append
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE, Introductions
 from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.log.sequence_checks import check_epoch, check_inside, check_sequence
-from holdfast_log.broker.log.transactions import NO_TRANSACTION, AbortedTransaction, Transactions
+from holdfast_log.broker.log.transactions import NO_TRANSACTION, AbortedEntry, Transactions
 from holdfast_log.protocol.batches import BatchHeader
 from holdfast_log.protocol.checksum import crc32c
 from holdfast_log.protocol.control_records import EndMarker, readable_end_marker
@@ -244,7 +244,7 @@ class ProducerStates:
 
     def update(
         self, header: BatchHeader, base_offset: int, now_ms: int, batch: Buffer | None = None
-    ) -> AbortedTransaction | None:
+    ) -> AbortedEntry | None:
         """Add an appended batch to the state, without checking it. `batch` holds its bytes, at the header's
         position; a control batch needs them. Returns the transaction that the batch aborts, if it does."""
         _, _, _, _, _, _, _, offset_delta, _, max_timestamp, producer_id, epoch, _, _ = header
@@ -276,7 +276,7 @@ class ProducerStates:
             self._note_new(producer_id, now_ms)
         return aborted
 
-    def _end(self, entry: ProducerEntry, marker: EndMarker, offset: int) -> AbortedTransaction | None:
+    def _end(self, entry: ProducerEntry, marker: EndMarker, offset: int) -> AbortedEntry | None:
         """End a producer's transaction by the marker at an offset. Returns it if it is aborted."""
         first = entry.transaction_offset
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -284,7 +284,7 @@ class ProducerStates:
         if first == NO_TRANSACTION:
             return None
         stable = self.transactions.end(first, offset)
-        return None if marker.is_commit else AbortedTransaction(entry.producer_id, first, offset, stable)
+        return None if marker.is_commit else AbortedEntry(entry.producer_id, first, offset, stable)
 
     def introduce(self, producer_id: int, source: str, now_ms: int) -> None:
         """Note that a source begins to use a producer id, just before its first append. A source that has

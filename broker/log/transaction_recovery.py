@@ -14,7 +14,7 @@ from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.snapshots import snapshot_offsets, snapshot_path
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def rebuild_aborted_indexes(
     for segment in segments:
         if segment.next_offset <= producers.map_end_offset:
             continue
-        found: list[AbortedTransaction] = []
+        found: list[AbortedEntry] = []
         for header in segment.headers(0):
             if header.last_offset < producers.map_end_offset or not header.is_transactional:
                 continue

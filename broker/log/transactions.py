@@ -26,7 +26,7 @@ _ENDED_MARK = -5
 _ENDED_ROW = struct.Struct(">qqq8x")
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedEntry(NamedTuple):
     """An aborted transaction as the index of a segment has it. `last_offset` is that of its marker, and
     `last_stable_offset` that of the log behind the marker: no transaction that ends later begins before
     it."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast_log.broker.log.aborted_search import aborted_between
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 from holdfast_log.broker.log.truncation import truncate_fully_and_start_at, truncate_to
 from holdfast_log.broker.replication.admission import (
     NO_TOKEN,
@@ -365,7 +365,7 @@ class Partition:
                 )  # fmt: skip
         if offset == upper_offset and log.failure is None and log.log_start_offset <= offset:
             # The usual read of a consumer that waits.
-            nothing: list[AbortedTransaction] | None = [] if is_committed else None
+            nothing: list[AbortedEntry] | None = [] if is_committed else None
             return _new_tuple(
                 PartitionRead,
                 (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from holdfast_log.broker.log.batch_order import BatchOrder
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 from holdfast_log.protocol.frames import FileSlice
 
 NO_OFFSET = -1
@@ -47,7 +47,7 @@ class PartitionRead(NamedTuple):
     """(epoch, end offset) at which the reader must truncate: its log diverges from this one (KIP-595)."""
     last_stable_offset: int = NO_OFFSET
     """See `Partition.last_stable_offset`."""
-    aborted: list[AbortedTransaction] | None = None
+    aborted: list[AbortedEntry] | None = None
     """The aborted transactions in the records, for a reader of committed ones; None for any other."""
 
 

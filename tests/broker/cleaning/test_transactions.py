@@ -10,11 +10,11 @@ from holdfast_log.broker.log.aborted_search import aborted_between
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.transactions import AbortedTransaction
+from holdfast_log.broker.log.transactions import AbortedEntry
 from holdfast_log.clients.fetching.isolation import skipped
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
-from holdfast_log.protocol.messages.fetch import AbortedTransaction as ToldAborted
+from holdfast_log.protocol.messages.fetch import AbortedTransaction
 from holdfast_log.protocol.records import iterate
 from tests.models.compaction import compact
 from tests.models.disk import SimDisk
@@ -54,7 +54,7 @@ def committed(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
     records = memoryview(read_all(log, 1 << 20))
     headers = split(records)
     aborted = [
-        ToldAborted(producer_id=each.producer_id, first_offset=each.first_offset)
+        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
         for each in aborted_between(log, log.log_start_offset, log.log_end_offset)
     ]
     return [
@@ -116,7 +116,7 @@ def test_a_marker_stays_until_its_delete_horizon_once_its_transaction_is_gone(di
         clean(log, disk, now_ms)
         return {each.base_offset: each.has_delete_horizon for each in headers_of(log) if each.is_control}
 
-    def indexed() -> list[AbortedTransaction]:
+    def indexed() -> list[AbortedEntry]:
         return [entry for segment in log.segments for entry in segment.aborted.entries()]
 
     found = again(NOW_MS)
@@ -125,7 +125,7 @@ def test_a_marker_stays_until_its_delete_horizon_once_its_transaction_is_gone(di
     log.producers.expire(NOW_MS + log.producers.expiration_ms)
     assert log.producers.get(7) is None
     assert not again(NOW_MS + 1)[3]
-    assert indexed() == [AbortedTransaction(7, 2, 3, 4)]
+    assert indexed() == [AbortedEntry(7, 2, 3, 4)]
     assert again(NOW_MS + 2)[3]
     assert indexed() == []
     assert again(NOW_MS + 1 + RETENTION_MS)[3]

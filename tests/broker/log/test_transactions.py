@@ -15,7 +15,7 @@ from holdfast_log.broker.log.copying import append_as_follower
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.producer_state import ProducerStates
-from holdfast_log.broker.log.transactions import AbortedTransaction, Transactions
+from holdfast_log.broker.log.transactions import AbortedEntry, Transactions
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.protocol.batches import attributes, read_header, write_header
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
@@ -34,12 +34,12 @@ class Event(NamedTuple):
     commits: bool | None
 
 
-def history(events: list[Event]) -> tuple[dict[int, int], list[tuple[int, int]], list[AbortedTransaction]]:
+def history(events: list[Event]) -> tuple[dict[int, int], list[tuple[int, int]], list[AbortedEntry]]:
     """First offset of each open transaction by producer, (first offset, marker) of all that have ended, and
     those that were aborted."""
     begun: dict[int, int] = {}
     ended: list[tuple[int, int]] = []
-    aborted: list[AbortedTransaction] = []
+    aborted: list[AbortedEntry] = []
     for offset, next_offset, producer_id, commits in events:
         if commits is None:
             begun.setdefault(producer_id, offset)
@@ -48,7 +48,7 @@ def history(events: list[Event]) -> tuple[dict[int, int], list[tuple[int, int]],
             ended.append((first, offset))
             if not commits:
                 stable = min(begun.values(), default=next_offset)
-                aborted.append(AbortedTransaction(producer_id, first, offset, stable))
+                aborted.append(AbortedEntry(producer_id, first, offset, stable))
     return begun, ended, aborted
 
 
