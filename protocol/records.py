@@ -152,6 +152,7 @@ class BatchBuilder(BuilderFields):
         base_sequence: int = NO_SEQUENCE,
         base_offset: int = 0,
         has_append_id: bool = False,
+        is_transactional: bool = False,
     ) -> bytearray:
         """The batch, checksum included. It must have at least one record. May be called repeatedly.
 
@@ -165,7 +166,9 @@ class BatchBuilder(BuilderFields):
         count = len(self.values)
         write_header(
             batch,
-            attributes=attributes(self._compression, has_append_id=has_append_id),
+            attributes=attributes(
+                self._compression, is_transactional=is_transactional, has_append_id=has_append_id
+            ),
             record_count=count,
             last_offset_delta=count - 1,
             base_timestamp=self.timestamps[0],

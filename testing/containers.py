@@ -34,6 +34,8 @@ _SCRIPT, _GO = "start.sh", "start"
 _POLL_S = 0.1
 _PROPERTIES = {
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "offsets.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }

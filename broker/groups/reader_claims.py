@@ -16,7 +16,8 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.groups.forwarding import SendToBroker
 from holdfast_log.coordinator.clock import Clock, DelayedCall
-from holdfast_log.coordinator.groups.effects import Decision, GroupReader, ReaderClaim
+from holdfast_log.coordinator.groups.effects import GroupReader, ReaderClaim
+from holdfast_log.coordinator.shards.effects import Decision
 from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.messages.group_readers import (
     AssignedReader,

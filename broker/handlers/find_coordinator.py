@@ -1,15 +1,12 @@
-"""FindCoordinator (key 10): which broker coordinates a consumer group.
+"""FindCoordinator (key 10): which broker coordinates a consumer group, or a transactional id.
 
 Versions: from 1 on the kind of key is named (0: group, 1: transaction), from 4 on several keys may be asked
 for at once (KIP-699).
 
-The first lookup of a group creates `__consumer_offsets`. The response does not wait for the topic, because
-that would delay the client's later requests on the connection. Until the topic exists the response is
-COORDINATOR_NOT_AVAILABLE, and clients retry.
-
-This broker has no transactions, and advertises only version 0, as brokers did before there were transactions.
-All stock clients report that as a missing feature (docs/transactions.md). A client that sends a later version
-nevertheless gets UNSUPPORTED_VERSION for a transactional id.
+The first lookup of a key creates the topic that stores such keys, `__consumer_offsets` or
+`__transaction_state`. The response does not wait for the topic, because that would delay the client's later
+requests on the connection. Until the topic exists the response is COORDINATOR_NOT_AVAILABLE, and clients
+retry.
 """
 
 from __future__ import annotations
@@ -17,15 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.internal_topic import InternalTopic
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
-    NO_TRANSACTIONS,
     Handler,
     RequestContext,
     RowPaths,
 )
+from holdfast_log.broker.transactions.state_topic import TransactionsTopic
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.find_coordinator import (
@@ -45,28 +43,29 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     parts = (RowPaths(("coordinator_keys",), ("coordinators",)),)
     elements_max = ANY_ELEMENTS
     topic: OffsetsTopic
+    transactions_topic: TransactionsTopic
     metadata: MetadataCache
     identity: BrokerIdentity
 
     def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-        if request.key_type == TRANSACTION:
-            for key in _keys(context, request):
-                context.check(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, key)
-            context.note_refused("requests with a transactional id", NO_TRANSACTIONS)
-            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
-        if request.key_type != GROUP:
+        if request.key_type not in (GROUP, TRANSACTION):
             raise BrokerError(
-                ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is unknown: 0 is a group"
+                ErrorCode.INVALID_REQUEST,
+                f"key type {request.key_type} is unknown: 0 is a group, 1 a transactional id",
             )
-        return _response(context, [self._find(context, key) for key in _keys(context, request)])
+        found = [self._find(context, request.key_type, key) for key in _keys(context, request)]
+        return _response(context, found)
 
-    def _find(self, context: RequestContext, group_id: str) -> FoundCoordinator:
-        denied = context.denial(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
+    def _find(self, context: RequestContext, key_type: int, key: str) -> FoundCoordinator:
+        is_group = key_type == GROUP
+        kind = AclResource.GROUP if is_group else AclResource.TRANSACTIONAL_ID
+        denied = context.denial(AclOperation.DESCRIBE, kind, key)
         if denied is not None:
-            return _failed(group_id, denied)
-        self.topic.ensure()
+            return _failed(key, denied)
+        topic: InternalTopic = self.topic if is_group else self.transactions_topic
+        topic.ensure()
         try:
-            node = self.metadata.brokers.get(self.topic.leader_of(group_id))
+            node = self.metadata.brokers.get(topic.leader_of(key))
             endpoint = (
                 None
                 if node is None
@@ -75,10 +74,8 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
             if node is None or endpoint is None:
                 raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except BrokerError as error:
-            return _failed(group_id, error)
-        return FoundCoordinator(
-            key=group_id, node_id=node.id, host=endpoint[0], port=endpoint[1], error_code=0
-        )
+            return _failed(key, error)
+        return FoundCoordinator(key=key, node_id=node.id, host=endpoint[0], port=endpoint[1], error_code=0)
 
     def failed(
         self, context: RequestContext, request: FindCoordinatorRequest, error: BrokerError

@@ -1,8 +1,8 @@
 """OffsetFetch (key 9): the committed offsets of groups; -1 where nothing was committed.
 
 Versions: from 2 on null means all partitions of a group, and an error is that of the whole response instead
-of each partition's; from 8 on a request may name several groups (KIP-709). `require_stable` (from 7 on) has
-no effect, since there are no transactions.
+of each partition's; from 8 on a request may name several groups (KIP-709). With `require_stable` (from 7 on)
+a partition whose offset an open transaction may replace has the error UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
 
     def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
         if context.version < _FIRST_VERSION_WITH_GROUPS:
-            return self._ask(context, request.group_id, request.topics).addCallback(_of_one)
+            return self._ask(context, request, request.group_id, request.topics).addCallback(_of_one)
         if len({group.group_id for group in request.groups}) != len(request.groups):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")
         asked = [
-            self._ask(context, group.group_id, group.topics).addErrback(_failed_group, group.group_id)
+            self._ask(context, request, group.group_id, group.topics).addErrback(
+                _failed_group, group.group_id
+            )
             for group in request.groups
         ]
         return gatherResults(asked).addCallback(_of_several)
@@ -63,6 +65,7 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     def _ask(
         self,
         context: RequestContext,
+        request: OffsetFetchRequest,
         group_id: str,
         topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     ) -> Deferred[_Offsets]:
@@ -83,7 +86,10 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
             )
         self.committers.positions_read(group_id)
         return self.groups.ask(
-            group_id, lambda shard, waiting, _: shard.fetch_offsets(waiting, group_id, partitions)
+            group_id,
+            lambda shard, waiting, _: shard.fetch_offsets(
+                waiting, group_id, partitions, require_stable=request.require_stable
+            ),
         ).addCallback(lambda answer: _visible(answer, may_describe, refused))
 
     def failed(
@@ -149,7 +155,7 @@ def _visible(
     for found in answer.offsets:
         (topic, index) = found.partition
         if may_describe(topic):
-            row = _Offset(index, found.offset, found.leader_epoch, found.metadata, ErrorCode.NONE)
+            row = _Offset(index, found.offset, found.leader_epoch, found.metadata, found.error)
             topics.setdefault(topic, []).append(row)
     for denied in refused:
         rows = topics.setdefault(denied.name, [])

@@ -332,6 +332,8 @@ class Broker:
             node.cluster.lease.close()
             node.cluster.candidacy.stand_down()
             node.groups.service.stop()
+            node.transactions.transactions.stop()
+            node.transactions.markers.stop()
             node.ownership.service.stop()
             node.authentication.revocation.stop()
             if node.ownership.revocation is not None:

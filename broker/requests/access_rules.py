@@ -127,7 +127,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     # Consumer groups
     "FindCoordinator": (
         Rule(_DESCRIBE, _GROUP, _EACH, "for a group"),
-        Rule(_DESCRIBE, _TRANSACTION, _REQUEST, "for a transactional id"),
+        Rule(_DESCRIBE, _TRANSACTION, _EACH, "for a transactional id"),
     ),
     "JoinGroup": _MEMBER,
     "SyncGroup": _MEMBER,
@@ -143,6 +143,24 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "DescribeGroups": (Rule(_DESCRIBE, _GROUP, _EACH),),
     "ListGroups": (Rule(_DESCRIBE, _GROUP, _HIDDEN, instead=_CLUSTER_DESCRIBED),),
     "DeleteGroups": (Rule(_DELETE, _GROUP, _EACH),),
+    # Transactions
+    "AddPartitionsToTxn": (
+        Rule(_WRITE, _TRANSACTION, _REQUEST, "from a client"),
+        Rule(_WRITE, _TOPIC, _EACH, "from a client"),
+        Rule(AclOperation.CLUSTER_ACTION, _CLUSTER, _REQUEST, "from a broker"),
+    ),
+    "AddOffsetsToTxn": (Rule(_WRITE, _TRANSACTION, _REQUEST), Rule(_READ, _GROUP, _REQUEST)),
+    "EndTxn": (Rule(_WRITE, _TRANSACTION, _REQUEST),),
+    "TxnOffsetCommit": (
+        Rule(_WRITE, _TRANSACTION, _REQUEST),
+        Rule(_READ, _GROUP, _REQUEST),
+        Rule(_READ, _TOPIC, _EACH),
+    ),
+    "DescribeTransactions": (
+        Rule(_DESCRIBE, _TRANSACTION, _EACH),
+        Rule(_DESCRIBE, _TOPIC, _HIDDEN, "for topics of a transaction"),
+    ),
+    "ListTransactions": (Rule(_DESCRIBE, _TRANSACTION, _HIDDEN),),
     # Groups whose partitions the server assigns
     "CreateGroup": (Rule(_READ, _GROUP, _REQUEST), Rule(_READ, _TOPIC, _REQUEST)),
     "DeleteGroup": (Rule(_DELETE, _GROUP, _EACH),),

@@ -26,6 +26,7 @@ from holdfast_log.broker.replication.settings import SETTINGS as REPLICATION_SET
 from holdfast_log.broker.security.sasl import settings as sasl
 from holdfast_log.broker.security.settings import SETTINGS as AUTHORIZER_SETTINGS
 from holdfast_log.broker.settings.zookeeper_tls import SETTINGS as ZOOKEEPER_TLS_SETTINGS
+from holdfast_log.broker.transactions import settings as transactions
 from holdfast_log.clients.config import ADMIN_ROWS, CONSUMER_ROWS, PRODUCER_ROWS
 from holdfast_log.clients.settings import (
     REQUIRED,
@@ -351,6 +352,7 @@ ROWS: tuple[Setting, ...] = (
     + CLEANING_SETTINGS
     + REPLICATION_SETTINGS
     + groups.SETTINGS
+    + transactions.SETTINGS
     + ownership.SETTINGS
     + quotas.SETTINGS
     + AUTHORIZER_SETTINGS
@@ -410,6 +412,7 @@ def settings_page() -> str:
         ("Broker: compaction", CLEANING_SETTINGS),
         ("Broker: replication", REPLICATION_SETTINGS),
         ("Broker: groups", groups.SETTINGS),
+        ("Broker: transactions", transactions.SETTINGS),
         ("Broker: ownership", ownership.SETTINGS),
         ("Broker: quotas", quotas.SETTINGS),
         ("Broker: access control lists", AUTHORIZER_SETTINGS),

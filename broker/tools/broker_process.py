@@ -73,6 +73,8 @@ class BackgroundBroker:
             "log.dirs": str(self.directory / "data"),
             "zookeeper.connect": zookeeper_connect,
             "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
             **(properties or {}),
         }
         self._python_arguments = python_arguments

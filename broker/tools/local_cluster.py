@@ -77,7 +77,11 @@ class LocalCluster:
         self.machines = machines
         self.brokers: list[BackgroundBroker] = []
         self._places: list[Place] = []
-        common = {"offsets.topic.replication.factor": str(min(3, brokers))}
+        common = {
+            "offsets.topic.replication.factor": str(min(3, brokers)),
+            "transaction.state.log.replication.factor": str(min(3, brokers)),
+            "transaction.state.log.min.isr": str(min(2, brokers)),
+        }
         if broker_type is BackgroundBroker and checkout == IMPORT_ROOT:
             common |= self._restricted_znodes()
         for number in range(1, brokers + 1):

@@ -31,6 +31,8 @@ from holdfast_log.broker.requests.peers import ActiveController, Peers
 from holdfast_log.broker.security.sasl.gates import SaslGates
 from holdfast_log.broker.setting_groups import Live, read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
+from holdfast_log.broker.transactions.settings import TransactionsTopicSettings
+from holdfast_log.broker.transactions.state_topic import transactions_topic
 from holdfast_log.broker.wiring.settings import SettingsParts
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.cluster.candidacy import Candidacy
@@ -99,7 +101,8 @@ class ClusterParts:
 
     Each kind of request has its own channels, so that none waits behind another: `controller_peers` for this
     broker's orders while it is the controller, `claim_peers` for the claims of groups with single readers,
-    one of `fetch_peers` for each fetch that waits at a leader, and `peers` for all other requests.
+    `marker_peers` for the end markers of transactions, one of `fetch_peers` for each fetch that waits at a
+    leader, and `peers` for all other requests.
     """
 
     identity: BrokerIdentity
@@ -111,6 +114,7 @@ class ClusterParts:
     peers: Peers
     controller_peers: Peers
     claim_peers: Peers
+    marker_peers: Peers
     fetch_peers: tuple[Peers, ...]
     membership: ClusterMembership
     lease: MembershipLease
@@ -125,7 +129,7 @@ class ClusterParts:
 
     @property
     def all_peers(self) -> tuple[Peers, ...]:
-        return (self.peers, self.controller_peers, self.claim_peers, *self.fetch_peers)
+        return (self.peers, self.controller_peers, self.claim_peers, self.marker_peers, *self.fetch_peers)
 
 
 def build_cluster(
@@ -176,6 +180,7 @@ def build_cluster(
         peers=peers,
         controller_peers=controller_peers,
         claim_peers=peers_as(f"group-coordinator-{broker_id}"),
+        marker_peers=peers_as(f"transaction-coordinator-{broker_id}"),
         fetch_peers=tuple(
             peers_as(f"replica-fetcher-{broker_id}-{lane}", replication.timeout_ms)
             for lane in range(replication.fetchers)
@@ -282,10 +287,11 @@ def _auto_creation(
     parts: SettingsParts, settings: ClusterSettings, active_controller: ActiveController, log: RepeatedLog
 ) -> AutoCreation:
     offsets = read_group(OffsetsTopicSettings, parts.static)
+    transactions = read_group(TransactionsTopicSettings, parts.static)
     return AutoCreation(
         active_controller.ask,
         log,
-        [offsets_topic(offsets)],
+        [offsets_topic(offsets), transactions_topic(transactions)],
         names_clients=settings.protocol >= CREATIONS_NAME_CLIENTS,
     )
 

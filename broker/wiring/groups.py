@@ -12,13 +12,15 @@ from twisted.internet.defer import Deferred
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.groups.forwarding import Forwarding, SendToBroker
 from holdfast_log.broker.groups.lag import GroupLag, LagSettings
-from holdfast_log.broker.groups.leadership import GroupLeadership
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
 from holdfast_log.broker.groups.reader_claims import ReaderClaims
 from holdfast_log.broker.groups.settings import CoordinatorTimeouts, PartitionLogSettings, group_settings
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.setting_groups import read_group
+from holdfast_log.broker.shards.leadership import ShardLeadership
+from holdfast_log.broker.shards.partition_log import ShardLogSettings
 from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import ErrorCode
 
@@ -30,7 +32,7 @@ class GroupParts:
     topic: OffsetsTopic
     forwarding: Forwarding
     service: GroupService
-    leadership: GroupLeadership
+    leadership: ShardLeadership
     lag: GroupLag
 
 
@@ -62,12 +64,18 @@ def build_groups(
         commit_timeout_ms=timeouts.commit_timeout_ms,
         new_claimer=new_claimer,
     )
+    log_settings = read_group(PartitionLogSettings, settings)
     return GroupParts(
         topic=topic,
         forwarding=Forwarding(replicas.local_id, topic, metadata, send),
         service=service,
-        leadership=GroupLeadership(
-            service, replicas, metadata, around.workers, read_group(PartitionLogSettings, settings)
+        leadership=ShardLeadership(
+            OFFSETS_TOPIC,
+            service,
+            replicas,
+            metadata,
+            around.workers,
+            ShardLogSettings(log_settings.codec, log_settings.load_bytes),
         ),
         lag=GroupLag(service, replicas, metadata, send, around.clock, read_group(LagSettings, settings)),
     )

@@ -36,6 +36,7 @@ from holdfast_log.broker.replication.metrics import (
 )
 from holdfast_log.broker.requests.metrics import REQUEST_METRICS
 from holdfast_log.broker.security.sasl.metrics import SASL_METRICS
+from holdfast_log.broker.transactions.metrics import TRANSACTION_METRICS, TransactionSight
 from holdfast_log.broker.wiring.node import WiredBroker
 
 
@@ -84,6 +85,11 @@ SECTIONS: tuple[MetricSection, ...] = (
     MetricSection("Logs", LOG_METRICS, lambda parts: parts.logs),
     MetricSection("Cluster", BROKER_METRICS, _SIGHT),
     MetricSection("Consumer groups", GROUP_METRICS, _of_node(lambda node: node.groups.lag)),
+    MetricSection(
+        "Transactions",
+        TRANSACTION_METRICS,
+        _of_node(lambda node: TransactionSight(node.transactions.transactions, node.transactions.markers)),
+    ),
     MetricSection("Controller", CONTROLLER_METRICS, _SIGHT),
     MetricSection("ZooKeeper", SESSION_METRICS, _of_node(lambda node: node.cluster.session_counts)),
     MetricSection("Ownership", OWNERSHIP_METRICS, _of_node(lambda node: node.ownership.service)),

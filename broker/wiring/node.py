@@ -27,6 +27,7 @@ from holdfast_log.broker.wiring.replication import ReplicationParts, build_repli
 from holdfast_log.broker.wiring.security import SecurityParts, build_security
 from holdfast_log.broker.wiring.settings import SettingsParts, build_settings
 from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.broker.wiring.transactions import TransactionParts, build_transactions
 from holdfast_log.clients.settings import Settings
 
 
@@ -41,6 +42,7 @@ class WiredBroker:
     cluster: ClusterParts
     replication: ReplicationParts
     groups: GroupParts
+    transactions: TransactionParts
     ownership: OwnershipParts
     orders: ControllerOrders
     zookeeper_outages: ZooKeeperOutages
@@ -87,6 +89,16 @@ def build_broker(
         send=cluster.peers.send,
         send_claims=cluster.claim_peers.send,
     )
+    transactions = build_transactions(
+        static,
+        around,
+        metadata,
+        replication.replicas,
+        create_topics=cluster.auto_creation.create,
+        new_producer_id=cluster.producer_ids.next,
+        send=cluster.peers.send,
+        send_markers=cluster.marker_peers.send,
+    )
     ownership = build_ownership(
         static,
         around,
@@ -116,6 +128,7 @@ def build_broker(
         cluster=cluster,
         replication=replication,
         groups=groups,
+        transactions=transactions,
         ownership=ownership,
         orders=orders,
         zookeeper_outages=zookeeper_outages,
@@ -131,7 +144,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     Listeners of one object are called in the order of these lines.
     """
     settings, cluster, replication = broker.settings, broker.cluster, broker.replication
-    groups, ownership = broker.groups, broker.ownership
+    groups, ownership, transactions = broker.groups, broker.ownership, broker.transactions
     security = broker.security
     parts = (
         around,
@@ -142,6 +155,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
         cluster,
         replication,
         groups,
+        transactions,
         ownership,
         broker,
     )
@@ -185,6 +199,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
 
     # Replicas: roles, in-sync sets, conditional appends, log directories
     replication.replicas.add_role_listener(groups.leadership.role_changed)
+    replication.replicas.add_role_listener(transactions.transaction_leadership.role_changed)
     replication.replicas.add_role_listener(ownership.service.role_changed)
     replication.replicas.add_role_listener(replication.repairs.role_changed)
     replication.replicas.conditions.add_mismatch_listener(ownership.service.append_mismatched)
@@ -194,6 +209,11 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     replication.logs.add_damage_listener(replication.repairs.log_damaged)
     replication.logs.checkpoints.add_start_listener(replication.fetchers.start_durable)
     replication.logs.checkpoints.add_start_listener(replication.deletions.start_durable)
+
+    # Transactions
+    replication.verifying.verifier = transactions.verifier
+    transactions.group_guards.add_marker_listener(groups.service.markers_applied)
+    replication.markers.applied = transactions.group_guards.markers_applied
 
     # Who clients are, and their rights
     broker.authentication.scram_users.add_revocation_listener(

@@ -18,7 +18,9 @@ from holdfast_log.broker.setting_groups import read_group
 from holdfast_log.broker.wiring.settings import SettingsParts
 from holdfast_log.broker.wiring.surroundings import Surroundings
 
-BROKER_CLIENT_ID = re.compile(r"(broker|controller|group-coordinator)-\d+|replica-fetcher-\d+-\d+")
+BROKER_CLIENT_ID = re.compile(
+    r"(broker|controller|group-coordinator|transaction-coordinator)-\d+|replica-fetcher-\d+-\d+"
+)
 """Client ids of the channels between brokers (`broker.wiring.cluster`)."""
 
 

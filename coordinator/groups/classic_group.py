@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast_log.coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from holdfast_log.coordinator.groups.effects import JoinedMember, RequestToken
+from holdfast_log.coordinator.groups.effects import JoinedMember
 from holdfast_log.coordinator.groups.records import GroupValue, MemberValue
 from holdfast_log.coordinator.groups.states import CAME_FROM, GroupState, GroupType
+from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 
 

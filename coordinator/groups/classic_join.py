@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup, ClassicMember
 from holdfast_log.coordinator.groups.classic_rebalance import ClassicRebalancer
 from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
-from holdfast_log.coordinator.groups.effects import JoinAnswer, RequestToken, ShardResult
+from holdfast_log.coordinator.groups.effects import JoinAnswer, ShardResult
 from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 
 _INSTANCE_ID_LENGTH_MAX = 249  # the limit of Kafka's own clients

@@ -17,13 +17,13 @@ from holdfast_log.coordinator.groups.effects import (
     JoinAnswer,
     LeaveAnswer,
     LeftMember,
-    RequestToken,
     ShardResult,
     SyncAnswer,
 )
 from holdfast_log.coordinator.groups.records import group_record
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.errors import ErrorCode
 

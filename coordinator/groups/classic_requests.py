@@ -7,18 +7,13 @@ from collections.abc import Callable, Mapping
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
 from holdfast_log.coordinator.groups.classic_join import Join, Joiner
-from holdfast_log.coordinator.groups.effects import (
-    ErrorAnswer,
-    JoinAnswer,
-    RequestToken,
-    ShardResult,
-    SyncAnswer,
-)
+from holdfast_log.coordinator.groups.effects import ErrorAnswer, JoinAnswer, ShardResult, SyncAnswer
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.member_memory import member_bytes, protocols_bytes
 from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.groups.views import Group
+from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 
 

@@ -1,37 +1,18 @@
 """The effects and answers of the group coordinator.
 
-Each event of a `GroupShard` returns one `ShardResult`. `HostedShard` performs its parts in this order:
-
-1. append `records` to the shard's partition of `__consumer_offsets`, in one batch, before the shard sees its
-   next event. If the log refuses them (nothing was written), pass the result to `GroupShard.refused`;
-2. wait until everything appended by this and earlier results is committed (the high watermark has passed it).
-   A result without records waits too: its answers may depend on records of an earlier result;
-3. perform `claims`;
-4. send `replies`.
-
-If the wait of step 2 times out or leadership of the partition moves, the requests are answered with an error.
-The state stays, because the log has the records: a broker that loses leadership discards the shard, and the
-next leader reads the records.
+Each event of a `GroupShard` returns one `ShardResult`. coordinator/shards/effects.py says in which order its
+parts are performed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
+from holdfast_log.coordinator.shards.effects import ProducerStamp, RequestToken, ShardRecord, ShardReply
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
-
-RequestToken: TypeAlias = Any
-"""The caller's token for one pending request. Opaque to the group; never None."""
-
-
-class GroupRecord(NamedTuple):
-    """One record of `__consumer_offsets`; a value of None is a tombstone."""
-
-    key: bytes
-    value: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +39,6 @@ class ReaderClaim:
     reader: GroupReader
     generation: int
     partition: TopicPartition
-
-
-class Decision(NamedTuple):
-    """The position of a coordinator's decision: leader epoch and log end offset of the group's partition.
-
-    A later decision compares greater, also across coordinators and when a group is deleted and created again.
-    """
-
-    leader_epoch: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsRefused:
-    """The answer to any request whose records the log refused."""
-
-    error: ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +111,7 @@ class FetchedOffset:
     offset: int = -1
     leader_epoch: int = -1
     metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,24 +224,22 @@ class ManagedListAnswer:
     groups: Sequence[ManagedGroupInfo]
 
 
-class GroupReply(NamedTuple):
-    request: RequestToken
-    answer: object
-
-
 @dataclass(slots=True)
 class ShardResult:
-    """The effects of one event; see the head of this file for the order in which they are performed.
+    """The effects of one event; coordinator/shards/effects.py has the order in which they are performed.
 
     `groups_before` and `offsets_before` hold what the records replace, for `GroupShard.refused`: the value of
-    the group's previous record, and the partition's previous offset (None: there was none).
+    the group's previous record, and the partition's previous offset (None: there was none); `pending_before`
+    what open transactions had for a partition, by `PendingKey`.
     """
 
-    records: list[GroupRecord] = field(default_factory=list)
+    records: list[ShardRecord] = field(default_factory=list)
+    stamp: ProducerStamp | None = None
     claims: list[ReaderClaim] = field(default_factory=list)
-    replies: list[GroupReply] = field(default_factory=list)
+    replies: list[ShardReply] = field(default_factory=list)
     groups_before: dict[str, Any] = field(default_factory=dict)
     offsets_before: dict[tuple[str, TopicPartition], Any] = field(default_factory=dict)
+    pending_before: dict[Any, Any] = field(default_factory=dict)
 
     def reply(self, request: RequestToken, answer: object) -> None:
-        self.replies.append(GroupReply(request, answer))
+        self.replies.append(ShardReply(request, answer))

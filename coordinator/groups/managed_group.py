@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast_log.coordinator.groups.effects import RequestToken, RewoundPartition
+from holdfast_log.coordinator.groups.effects import RewoundPartition
 from holdfast_log.coordinator.groups.records import ManagedGroupValue, ManagedMemberValue
 from holdfast_log.coordinator.groups.states import CAME_FROM, GroupState, GroupType
+from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 

@@ -23,7 +23,6 @@ from holdfast_log.coordinator.groups.effects import (
     ManagedHeartbeatAnswer,
     OwnedPartition,
     RegisterAnswer,
-    RequestToken,
     RewindAnswer,
     RewoundPartition,
     ShardResult,
@@ -40,6 +39,7 @@ from holdfast_log.coordinator.groups.offsets import GroupOffsets
 from holdfast_log.coordinator.groups.records import fits, managed_group_record
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition

@@ -15,7 +15,6 @@ from holdfast_log.coordinator.groups.effects import (
     ManagedHeartbeatAnswer,
     ManagedListAnswer,
     RegisterAnswer,
-    RequestToken,
     RewindAnswer,
     RewoundPartition,
     ShardResult,
@@ -26,6 +25,7 @@ from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.groups.views import managed_info
+from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.coordinator.groups.effects import Decision, ReaderClaim
+from holdfast_log.coordinator.groups.effects import ReaderClaim
+from holdfast_log.coordinator.shards.effects import Decision
 
 
 class ReaderClaimer(Protocol):

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from holdfast_log.coordinator.groups.effects import GroupRecord
+from holdfast_log.coordinator.shards.effects import MalformedRecord, ShardRecord
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 OFFSET_KEY_VERSIONS = (0, 1)
@@ -36,10 +36,6 @@ _OFFSET_KEY_STARTS = tuple(_SHORT.pack(version) for version in OFFSET_KEY_VERSIO
 _OFFSET_VALUE_V3_START = _SHORT.pack(3)
 _TEXT_START = 4
 """Where the bytes of a key's first string begin: after the version and the length."""
-
-
-class MalformedRecord(ValueError):
-    """A record of the topic whose bytes do not match the version of its key or value."""
 
 
 class CommittedOffset(NamedTuple):
@@ -123,24 +119,24 @@ class ManagedGroupKey(NamedTuple):
 Key: TypeAlias = OffsetKey | GroupKey | ManagedGroupKey
 
 
-def offset_record(group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> GroupRecord:
+def offset_record(group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> ShardRecord:
     """The record that commits an offset, or with None deletes it."""
     key = b"".join(
         (_SHORT.pack(1), _string(group_id), _string(partition.topic), _INT.pack(partition.partition))
     )
-    return GroupRecord(key, None if committed is None else _offset_value(committed))
+    return ShardRecord(key, None if committed is None else _offset_value(committed))
 
 
-def group_record(group_id: str, value: GroupValue | None) -> GroupRecord:
+def group_record(group_id: str, value: GroupValue | None) -> ShardRecord:
     """The record that holds a classic group's state, or with None deletes it."""
     key = _SHORT.pack(GROUP_KEY_VERSION) + _string(group_id)
-    return GroupRecord(key, None if value is None else _group_value(value))
+    return ShardRecord(key, None if value is None else _group_value(value))
 
 
-def managed_group_record(group_id: str, value: ManagedGroupValue | None) -> GroupRecord:
+def managed_group_record(group_id: str, value: ManagedGroupValue | None) -> ShardRecord:
     """The record that holds a managed group's state, or with None deletes it."""
     key = _SHORT.pack(MANAGED_GROUP_KEY_VERSION) + _string(group_id)
-    return GroupRecord(key, None if value is None else _managed_group_value(value))
+    return ShardRecord(key, None if value is None else _managed_group_value(value))
 
 
 def decode_key(key: bytes) -> Key | None:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Any
-
-from twisted.internet.defer import Deferred, DeferredList, fail
 
 from holdfast_log.coordinator.clock import Clock, DelayedCall, TimeOfDay
 from holdfast_log.coordinator.groups.effects import ShardResult
-from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
-from holdfast_log.coordinator.groups.log import GroupLog
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.offsets import OffsetMemory
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
@@ -21,7 +16,9 @@ from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard
 from holdfast_log.coordinator.groups.views import Group
 from holdfast_log.coordinator.repeated_log import RepeatedLog
-from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.coordinator.shards.hosted_shard import HostedShard, HostState
+from holdfast_log.coordinator.shards.log import ShardLog
+from holdfast_log.coordinator.shards.service import ShardHosts
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -30,7 +27,7 @@ _EXPIRED_PER_TURN = 200
 """Groups checked for expired offsets in one reactor turn."""
 
 
-class GroupService:
+class GroupService(ShardHosts[GroupShard]):
     """Routes requests to shards, and events of topics to all shards.
 
     `date_ms` dates what is stored; `partition_of(group_id)` is the partition that stores a
@@ -51,25 +48,25 @@ class GroupService:
         commit_timeout_ms: int,
         new_claimer: Callable[[], ReaderClaimer] | None = None,
     ) -> None:
+        super().__init__(partition_of)
         self._config = config
         self._clock = clock
         self._date_ms = date_ms
-        self._partition_of = partition_of
         self._new_id = new_id
         self._partition_count = partition_count
         self._commit_timeout_ms = commit_timeout_ms
         self._new_claimer = new_claimer
         self._repeated_log = RepeatedLog(clock)
-        self._hosts: dict[int, HostedShard] = {}
         self._expiring: DelayedCall | None = None
         self._offset_memory = OffsetMemory()
         self._memory = MemberMemory(
-            config.all_groups_bytes_max, lambda: sum(host.member_bytes for host in self._hosts.values())
+            config.all_groups_bytes_max,
+            lambda: sum(host.shard.member_bytes() for host in self._hosts.values()),
         )
 
     # Leadership
 
-    def lead(self, partition: int, log: GroupLog) -> None:
+    def lead(self, partition: int, log: ShardLog) -> None:
         """This broker leads a partition of `__consumer_offsets` in a new leader epoch: load its shard."""
         self.resign(partition)
         host = HostedShard(
@@ -88,52 +85,13 @@ class GroupService:
             repeated_log=self._repeated_log,
             claimer=None if self._new_claimer is None else self._new_claimer(),
         )
-        self._hosts[partition] = host
-        host.load()
-
-    def resign(self, partition: int) -> None:
-        """This broker no longer leads the partition: close its shard. Harmless if it did not lead it."""
-        host = self._hosts.pop(partition, None)
-        if host is not None:
-            host.close()
+        self._begin(partition, host)
 
     def stop(self) -> None:
-        for partition in list(self._hosts):
-            self.resign(partition)
+        super().stop()
         if self._expiring is not None:
             self._expiring.cancel()
             self._expiring = None
-
-    # Requests
-
-    def ask(self, group_id: str, event: ShardEvent) -> Deferred[Any]:
-        """Submit a request to the shard of `group_id`; fires with its answer once that is durable.
-
-        Fails with BrokerError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, or
-        the error with which the log refused the records.
-        """
-        partition = self._partition_of(group_id)
-        if partition is None:
-            return fail(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        host = self._hosts.get(partition)
-        if host is None:
-            return fail(BrokerError(ErrorCode.NOT_COORDINATOR))
-        done: Deferred[Any] = Deferred()
-        host.ask(event, done)
-        return done
-
-    def ask_all(self, event: ShardEvent) -> Deferred[tuple[list[Any], ErrorCode]]:
-        """Submit a request to every shard of this broker. Never fails.
-
-        Fires with the shards' answers and the error of a shard that could not answer, if any. NOT_COORDINATOR
-        is not reported: the broker that has taken over the shard answers for it.
-        """
-        asked = []
-        for host in list(self._hosts.values()):
-            done: Deferred[Any] = Deferred()
-            host.ask(event, done)
-            asked.append(done)
-        return DeferredList(asked, consumeErrors=True).addCallback(_merge_answers)
 
     # Events for all shards
 
@@ -146,6 +104,14 @@ class GroupService:
         """`topics` have been deleted."""
         for host in list(self._hosts.values()):
             host.apply(lambda shard, now: shard.topics_deleted(topics, now))
+
+    def markers_applied(
+        self, partition_index: int, producer_id: int, producer_epoch: int, is_commit: bool
+    ) -> None:
+        """The log of a partition of `__consumer_offsets` has the end marker of a producer's transaction."""
+        host = self._hosts.get(partition_index)
+        if host is not None:
+            host.apply(lambda shard, now: shard.transaction_ended(producer_id, is_commit=is_commit))
 
     def expire_offsets(self) -> None:
         """Delete expired offsets of all groups, in batches over several reactor turns."""
@@ -175,17 +141,14 @@ class GroupService:
             for group_id in shard.offsets.group_ids()
         )
 
-    def _served(self) -> list[GroupShard]:
-        return [host.served for host in self._hosts.values() if host.served is not None]
-
     # Expiry
 
-    def _all_groups(self) -> Iterator[tuple[HostedShard, str]]:
+    def _all_groups(self) -> Iterator[tuple[HostedShard[GroupShard], str]]:
         for host in list(self._hosts.values()):
-            for group_id in host.group_ids():
+            for group_id in [] if host.served is None else host.served.group_ids():
                 yield host, group_id
 
-    def _expire_batch(self, groups: Iterator[tuple[HostedShard, str]]) -> None:
+    def _expire_batch(self, groups: Iterator[tuple[HostedShard[GroupShard], str]]) -> None:
         self._expiring = None
         for _ in range(_EXPIRED_PER_TURN):
             found = next(groups, None)
@@ -199,16 +162,3 @@ class GroupService:
 
 def _expire(group_id: str, shard: GroupShard, now_ms: int) -> ShardResult:
     return shard.expire_offsets(group_id, now_ms)
-
-
-def _merge_answers(outcomes: list[tuple[bool, Any]]) -> tuple[list[Any], ErrorCode]:
-    answers = []
-    error = ErrorCode.NONE
-    for succeeded, outcome in outcomes:
-        if succeeded:
-            answers.append(outcome)
-            continue
-        outcome.trap(BrokerError)
-        if outcome.value.code is not ErrorCode.NOT_COORDINATOR:
-            error = outcome.value.code
-    return answers, error

@@ -30,7 +30,6 @@ from holdfast_log.coordinator.groups.effects import (
     ListAnswer,
     OffsetsAnswer,
     PartitionErrorsAnswer,
-    RequestToken,
     ShardResult,
 )
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
@@ -42,6 +41,7 @@ from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.groups.views import Group, describe, listed
+from holdfast_log.coordinator.shards.effects import OversizedRecords, ProducerStamp, RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -106,6 +106,15 @@ class GroupShard:
         """Restore one record of the log; see `GroupStore.replay`. Raises `MalformedRecord`."""
         self._store.replay(key, value)
 
+    def replay_open(self, stamp: ProducerStamp, key: bytes, value: bytes | None) -> None:
+        """Restore one record of a transaction that the log's end leaves open. Raises `MalformedRecord`."""
+        self._store.replay_open(stamp, key, value)
+
+    def transaction_ended(self, producer_id: int, *, is_commit: bool) -> ShardResult:
+        """The log has the end marker of a producer's transaction: its offsets count, or are gone."""
+        self._store.transaction_ended(producer_id, is_commit=is_commit)
+        return ShardResult()
+
     def loaded(self, now_ms: int) -> ShardResult:
         """All records have been replayed; requests may follow."""
         result = ShardResult()
@@ -118,6 +127,11 @@ class GroupShard:
         The returned result replaces it and is performed in the same way.
         """
         return self._store.refused(result, error, now_ms)
+
+    def too_large(self, result: ShardResult) -> OversizedRecords:
+        if not result.groups_before:
+            return OversizedRecords("offsets", ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        return OversizedRecords(", ".join(result.groups_before), ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def closed(self, error: ErrorCode) -> ShardResult:
         """Another broker leads the partition: answer all waiting requests. The shard cannot be used again."""
@@ -199,13 +213,17 @@ class GroupShard:
         member_id: str = "",
         instance_id: str | None = None,
         retention_ms: int | None = None,
+        stamp: ProducerStamp | None = None,
     ) -> ShardResult:
-        """OffsetCommit. `retention_ms` comes from v2-4 of the request.
+        """OffsetCommit. `retention_ms` comes from v2-4 of the request. With a `stamp` it is TxnOffsetCommit:
+        the offsets count once that producer's transaction is committed.
 
         The caller refuses partitions that do not exist.
         """
-        result = ShardResult()
+        result = ShardResult(stamp=stamp)
         error, group = self._check_commit(group_id, generation, member_id, instance_id)
+        if stamp is not None and group is not None:
+            error = _in_transaction(error, group, generation, member_id, instance_id)
         if error is not ErrorCode.NONE:
             result.reply(request, PartitionErrorsAnswer(error, [(o.partition, error) for o in offsets]))
             return result
@@ -222,7 +240,7 @@ class GroupShard:
             if len(offset.metadata.encode()) > self._config.metadata_max_bytes:
                 outcomes.append((offset.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue
-            if not self._store.has_room_for_offset(group_id, offset.partition, offset.metadata):
+            if not self._store.has_room_for_offset(group_id, offset.partition, offset.metadata, stamp):
                 outcomes.append((offset.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue
             committed = CommittedOffset(
@@ -232,20 +250,36 @@ class GroupShard:
                 now_ms if offset.commit_timestamp_ms is None else offset.commit_timestamp_ms,
                 expire_timestamp_ms,
             )
-            self._offsets.commit(result, group_id, offset.partition, committed)
+            if stamp is None:
+                self._offsets.commit(result, group_id, offset.partition, committed)
+            else:
+                self._offsets.commit_pending(result, stamp.producer_id, group_id, offset.partition, committed)
             outcomes.append((offset.partition, ErrorCode.NONE))
         self._store.drop_if_unused(group_id)
         result.reply(request, PartitionErrorsAnswer(ErrorCode.NONE, outcomes))
         return result
 
     def fetch_offsets(
-        self, request: RequestToken, group_id: str, partitions: Iterable[TopicPartition] | None
+        self,
+        request: RequestToken,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
     ) -> ShardResult:
-        """OffsetFetch of one group; `partitions` None means all. An unknown group has no offsets."""
+        """OffsetFetch of one group; `partitions` None means all. An unknown group has no offsets. With
+        `require_stable`, one that an open transaction may replace has the error UNSTABLE_OFFSET_COMMIT
+        (KIP-447)."""
         result = ShardResult()
-        committed = self._offsets.of_group(group_id)
+        committed, pending = self._offsets.of_group(group_id), self._offsets.pending
         offsets: list[FetchedOffset] = []
-        for partition in committed if partitions is None else partitions:
+        if partitions is None:
+            unstable = pending.partitions_of(group_id) if require_stable else ()
+            partitions = dict.fromkeys([*committed, *unstable])
+        for partition in partitions:
+            if require_stable and pending.has(group_id, partition):
+                offsets.append(FetchedOffset(partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
+                continue
             found = committed.get(partition)
             offsets.append(
                 FetchedOffset(partition)
@@ -336,3 +370,14 @@ class GroupShard:
                 classic.join_timed_out(group, result, now_ms)
             case TimerKind.SYNC:
                 classic.sync_timed_out(group, result, now_ms)
+
+
+def _in_transaction(
+    error: ErrorCode, group: Group, generation: int, member_id: str, instance_id: str | None
+) -> ErrorCode:
+    """The outcome of `check_commit` for offsets in a transaction: a producer may be no member, as before
+    KIP-447, and one that is commits also while the group assigns partitions."""
+    is_nobody = generation < 0 and not member_id and instance_id is None
+    if is_nobody and group.state is not GroupState.DEAD:
+        return ErrorCode.NONE
+    return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
 from holdfast_log.coordinator.groups.classic_rebalance import ClassicRebalancer
 from holdfast_log.coordinator.groups.deadlines import TimerKey
-from holdfast_log.coordinator.groups.effects import RecordsRefused, ShardResult
+from holdfast_log.coordinator.groups.effects import ShardResult
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
 from holdfast_log.coordinator.groups.member_memory import MemberMemory, member_bytes
 from holdfast_log.coordinator.groups.offsets import GroupOffsets, OffsetMemory
+from holdfast_log.coordinator.groups.pending_offsets import PendingKey
 from holdfast_log.coordinator.groups.records import (
     GroupKey,
     GroupValue,
@@ -27,6 +28,7 @@ from holdfast_log.coordinator.groups.records import (
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.views import Group
+from holdfast_log.coordinator.shards.effects import ProducerStamp, RecordsRefused
 from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -55,10 +57,12 @@ class GroupStore:
         """Bytes of the subscriptions and assignments of all members, and of managed groups' topics."""
         return sum(map(member_bytes, self.groups.values()))
 
-    def has_room_for_offset(self, group_id: str, partition: TopicPartition, metadata: str) -> bool:
-        """Whether an offset fits the limits of a group's offsets and of all. One that does not grow always
-        fits."""
-        grown = self.offsets.growth(group_id, partition, metadata)
+    def has_room_for_offset(
+        self, group_id: str, partition: TopicPartition, metadata: str, stamp: ProducerStamp | None = None
+    ) -> bool:
+        """Whether an offset fits the limits of a group's offsets and of all, also one in a producer's
+        transaction. One that does not grow always fits."""
+        grown = self.offsets.growth(group_id, partition, metadata, stamp)
         return grown <= 0 or (
             self.offsets.bytes_of(group_id) + grown <= self.config.group_offsets_bytes_max
             and self.offset_memory.bytes + grown <= self.config.all_offsets_bytes_max
@@ -82,10 +86,24 @@ class GroupStore:
                 managed = None if value is None else decode_managed_group_value(value)
                 self._restore(group_id, managed, ManagedGroup)
 
+    def replay_open(self, stamp: ProducerStamp, key: bytes, value: bytes | None) -> None:
+        """Restore one record of an open transaction, an offset. Raises `MalformedRecord`."""
+        match decode_key(key):
+            case OffsetKey(group_id, partition) if value is not None:
+                pending = self.offsets.pending.next(decode_offset_value(value))
+                self.offsets.restore_pending(PendingKey(stamp.producer_id, group_id, partition), pending)
+
+    def transaction_ended(self, producer_id: int, *, is_commit: bool) -> None:
+        """A producer's transaction has ended, by the marker in the log: no record is written."""
+        for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit):
+            if self.offsets.has_any(group_id):
+                self.groups.setdefault(group_id, ClassicGroup(group_id))
+            self.drop_if_unused(group_id)
+
     def loaded(self, result: ShardResult, now_ms: int) -> None:
         """All records have been replayed: each member has one session timeout from now to send a
         heartbeat."""
-        for group_id in self.offsets.group_ids():
+        for group_id in [*self.offsets.group_ids(), *self.offsets.pending.group_ids()]:
             self.groups.setdefault(group_id, ClassicGroup(group_id))
         for group in list(self.groups.values()):
             self._resume(group, result, now_ms)
@@ -103,6 +121,8 @@ class GroupStore:
             result.reply(request, RecordsRefused(error))
         for (group_id, partition), committed in refused.offsets_before.items():
             self.offsets.restore(group_id, partition, committed)
+        for key, pending in refused.pending_before.items():
+            self.offsets.restore_pending(key, pending)
         for group_id, value in refused.groups_before.items():
             group = self.groups.pop(group_id, None)
             if group is not None:
@@ -111,9 +131,10 @@ class GroupStore:
                 self.groups[group_id] = ClassicGroup.from_value(group_id, value)
             elif isinstance(value, ManagedGroupValue):
                 self.groups[group_id] = ManagedGroup.from_value(group_id, value)
-        touched = dict.fromkeys(group_id for group_id, _ in refused.offsets_before)
-        for group_id in [*touched, *refused.groups_before]:
-            if self.offsets.has_any(group_id):
+        touched = [group_id for group_id, _ in refused.offsets_before]
+        touched += [key.group_id for key in refused.pending_before]
+        for group_id in dict.fromkeys([*touched, *refused.groups_before]):
+            if self.offsets.has_any(group_id) or self.offsets.pending.has_any(group_id):
                 self.groups.setdefault(group_id, ClassicGroup(group_id))
             self.drop_if_unused(group_id)
         for group_id in refused.groups_before:
@@ -148,6 +169,7 @@ class GroupStore:
             and not group.pending_members
             and group.durable is None
             and not self.offsets.has_any(group_id)
+            and not self.offsets.pending.has_any(group_id)
         )
         if is_unused or group.state is GroupState.DEAD:
             del self.groups[group_id]
@@ -201,6 +223,7 @@ class GroupStore:
             and group.state is GroupState.EMPTY
             and not group.pending_members
             and not self.offsets.has_any(group_id)
+            and not self.offsets.pending.has_any(group_id)
         )
         if is_left_with_nothing:
             self.delete(group_id, result)

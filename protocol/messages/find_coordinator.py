@@ -1,4 +1,4 @@
-"""FindCoordinator: the broker that coordinates a group (KIP-699: several keys from v4)."""
+"""FindCoordinator: the broker that coordinates a group or a transactional id (KIP-699: several from v4)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ class FindCoordinatorResponse(Response):
     coordinators: list[FoundCoordinator] = wire("4+")
 
 
-@request(key=10, versions="0-4", flexible="3+", advertised="0")
+@request(key=10, versions="0-5", flexible="3+")
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
     """`key_type` is 0 for a group, 1 for a transactional id. From version 4 on there are several keys
     (KIP-699).
-
-    Only version 0, which has no `key_type`, is advertised: so clients know that brokers have no transactions.
     """
 
     key: str = wire("0-3", ignorable=True)

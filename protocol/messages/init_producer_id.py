@@ -1,4 +1,4 @@
-"""InitProducerId: an id and an epoch for an idempotent producer (KIP-98, KIP-360)."""
+"""InitProducerId: an id and an epoch for an idempotent or transactional producer (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class InitProducerIdResponse(Response):
     producer_epoch: Int16
 
 
-@request(key=22, versions="0-5", flexible="2+", advertised="0-4")
+@request(key=22, versions="0-5", flexible="2+")
 class InitProducerIdRequest(Request[InitProducerIdResponse]):
     """An idempotent producer has no transactional id. `producer_id` and `producer_epoch` are -1 at first
     (KIP-360).

@@ -16,11 +16,11 @@ from holdfast_log.broker.groups.forwarding import Forwarding
 from holdfast_log.broker.ownership.committers import CommitterCheck, may_commit
 from holdfast_log.broker.requests.handler import RequestContext, refusal
 from holdfast_log.coordinator.groups.effects import DescribeAnswer, OffsetsAnswer, ReaderClaim
-from holdfast_log.coordinator.groups.hosted_shard import ShardEvent
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.coordinator.ownership.records import PartitionKey, decode_ownership
+from holdfast_log.coordinator.shards.hosted_shard import ShardEvent
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages import group_membership as membership
@@ -138,7 +138,7 @@ class FakeGroups(ShardHost):
 
     # Called by the handlers
 
-    def ask(self, group_id: str, event: ShardEvent) -> Deferred[Any]:
+    def ask(self, group_id: str, event: ShardEvent[GroupShard]) -> Deferred[Any]:
         if self._asked != self.node:
             return fail(BrokerError(ErrorCode.NOT_COORDINATOR))
         token = next(self._requests)
@@ -146,7 +146,7 @@ class FakeGroups(ShardHost):
         self.perform(event(self.shard, token, self.time_ms()))
         return done
 
-    def ask_all(self, event: ShardEvent) -> Deferred[tuple[list[Any], ErrorCode]]:
+    def ask_all(self, event: ShardEvent[GroupShard]) -> Deferred[tuple[list[Any], ErrorCode]]:
         if self._asked != self.node:
             return succeed(([], ErrorCode.NONE))
         return self.ask("", event).addCallback(lambda answer: ([answer], ErrorCode.NONE))

@@ -1,6 +1,6 @@
 """Performs a group shard's `ShardResult` in memory for tests, in the order that `ShardResult` states.
 
-The real performer is `coordinator.groups.hosted_shard`; `test_hosted_shard` runs it on a log whose commits
+The real performer is `coordinator.shards.hosted_shard`; `test_hosted_shard` runs it on a log whose commits
 and refusals the test controls.
 """
 
@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast_log.coordinator.groups.effects import GroupRecord, ReaderClaim, ShardResult
+from holdfast_log.coordinator.groups.effects import ReaderClaim, ShardResult
 from holdfast_log.coordinator.groups.shard import GroupShard
+from holdfast_log.coordinator.shards.effects import ShardRecord
 from holdfast_log.protocol.errors import ErrorCode
 
 
@@ -19,7 +20,7 @@ class ShardHost(ABC):
     """A shard and its log, which commits every record at once, or refuses all with `refuse_appends`."""
 
     def __init__(self) -> None:
-        self.log: list[GroupRecord] = []
+        self.log: list[ShardRecord] = []
         self.refuse_appends = False
         self.shard = self.new_shard()
 

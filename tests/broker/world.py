@@ -47,6 +47,7 @@ from holdfast_log.broker.replication.verifying import Verifying
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.transactions.settings import TransactionVersionSetting
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
@@ -238,7 +239,7 @@ class World:
         self.fetches = Fetches(self.replicas, self.metadata, self.workers)
         self.dispatcher.add(
             [
-                ApiVersionsHandler(self.dispatcher),
+                ApiVersionsHandler(self.dispatcher, TransactionVersionSetting(1)),
                 ProduceHandler(
                     self.replicas,
                     KeyReads(self.replicas, self.workers, held, decompression),

@@ -21,6 +21,7 @@ from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.settings.rows import broker_settings
 from holdfast_log.broker.wiring.groups import build_groups
+from holdfast_log.broker.wiring.transactions import build_transactions
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.coordinator.ownership.store import OwnershipStore
@@ -73,6 +74,7 @@ class GroupBroker(World):
         self.settings = broker_settings(values)
         self.offsets_replicas: Sequence[int] = (local_id,)
         self.created: list[str] = []
+        self.producer_ids = 1_000
         self.creation_error = ErrorCode.NONE
         self.controller: Deferred[None] = succeed(None)
         """Fires when there is a controller that makes topics."""
@@ -85,6 +87,16 @@ class GroupBroker(World):
             send=send or _no_other_broker,
             send_claims=send_claims or _no_other_broker,
         )
+        self.transactions = build_transactions(
+            self.settings,
+            self.surroundings(),
+            self.metadata,
+            self.replicas,
+            create_topics=self._create,
+            new_producer_id=self._new_producer_id,
+            send=send or _no_other_broker,
+            send_markers=send or _no_other_broker,
+        )
         self.metadata.add_listener(self.groups.service)
         self.replicas.add_role_listener(self.groups.leadership.role_changed)
         identity = BrokerIdentity(local_id, "cluster", "PLAINTEXT")
@@ -92,9 +104,21 @@ class GroupBroker(World):
         self.ownership_store = OwnershipStore(self.zookeeper)
         known = _Known(self.metadata, identity, CommitterCheck(self.ownership_store))
         self.dispatcher.add(
-            handlers_about(GroupService, self.groups, known, AnswerParts(LongAnswers(self.clock)))
+            handlers_about(
+                GroupService, self.groups, self.transactions, known, AnswerParts(LongAnswers(self.clock))
+            )
         )
-        self.dispatcher.add([FindCoordinatorHandler(self.groups.topic, self.metadata, identity)])
+        self.dispatcher.add(
+            [
+                FindCoordinatorHandler(
+                    self.groups.topic, self.transactions.transactions_topic, self.metadata, identity
+                )
+            ]
+        )
+
+    def _new_producer_id(self) -> Deferred[int]:
+        self.producer_ids += 1
+        return succeed(self.producer_ids)
 
     def _create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
         self.created += names

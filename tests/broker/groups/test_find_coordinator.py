@@ -12,6 +12,7 @@ from holdfast_log.broker.groups.settings import OffsetsTopicSettings
 from holdfast_log.broker.setting_groups import read_group
 from holdfast_log.broker.settings.rows import broker_settings
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
+from holdfast_log.coordinator.transactions.partitions import TRANSACTIONS_TOPIC
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -81,20 +82,14 @@ def test_older_versions_look_up_one_group(broker: GroupBroker, version: int) -> 
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_transactions_have_no_coordinator(broker: GroupBroker, version: int) -> None:
+def test_the_first_lookup_of_a_transactional_id_creates_its_topic(broker: GroupBroker, version: int) -> None:
     request = FindCoordinatorRequest(key="x", key_type=1, coordinator_keys=["x"])
 
     response = broker.client().call(request, version)
 
     found = response if version < 4 else response.coordinators[0]
-    assert found.error_code == ErrorCode.UNSUPPORTED_VERSION, "the client must not look for missing ACLs"
-    assert "no transactions" in (found.error_message or "")
-    assert broker.created == []
-
-
-def test_only_the_version_without_transactions_is_advertised() -> None:
-    """librdkafka treats this as a missing feature; it retries all errors but those of authorisation."""
-    assert (FindCoordinatorRequest.api.advertised.first, FindCoordinatorRequest.api.advertised.last) == (0, 0)
+    assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.created == [TRANSACTIONS_TOPIC]
 
 
 def test_keys_of_another_type_are_refused(broker: GroupBroker) -> None:

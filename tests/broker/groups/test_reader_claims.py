@@ -11,7 +11,8 @@ from twisted.internet.task import Clock
 
 from holdfast_log.broker.groups.reader_claims import RETRY_S, ReaderClaims
 from holdfast_log.broker.network.outbound import ChannelLost
-from holdfast_log.coordinator.groups.effects import Decision, GroupReader, ReaderClaim
+from holdfast_log.coordinator.groups.effects import GroupReader, ReaderClaim
+from holdfast_log.coordinator.shards.effects import Decision
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.group_readers import (
     AssignReadersRequest,

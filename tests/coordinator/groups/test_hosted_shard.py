@@ -11,18 +11,13 @@ from twisted.internet.task import Clock
 
 from holdfast_log.coordinator.groups.classic_join import Join
 from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
-from holdfast_log.coordinator.groups.effects import (
-    Decision,
-    GroupReader,
-    GroupRecord,
-    JoinAnswer,
-    ReaderClaim,
-)
-from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
-from holdfast_log.coordinator.groups.log import NOTHING_COMMITTED, Replay
+from holdfast_log.coordinator.groups.effects import GroupReader, JoinAnswer, ReaderClaim
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.shards.effects import Decision, ProducerStamp, ShardRecord
+from holdfast_log.coordinator.shards.hosted_shard import HostedShard, HostState, ShardEvent
+from holdfast_log.coordinator.shards.log import NOTHING_COMMITTED, Replay, ReplayOpen
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -42,7 +37,7 @@ class FakeLog:
     """A log whose commits, refusals and reads are controlled by the test."""
 
     def __init__(self) -> None:
-        self.records: list[GroupRecord] = []
+        self.records: list[ShardRecord] = []
         self.leader_epoch = 3
         self.committed_offset = 0
         self.commits_at_once = True
@@ -57,11 +52,11 @@ class FakeLog:
     def end_offset(self) -> int:
         return len(self.records)
 
-    def read_all(self, replay: Replay) -> Deferred[None]:
+    def read_all(self, replay: Replay, replay_open: ReplayOpen) -> Deferred[None]:
         self.replay = replay
         return self.reading
 
-    def append(self, records: Sequence[GroupRecord], timestamp_ms: int) -> None:
+    def append(self, records: Sequence[ShardRecord], timestamp_ms: int, stamp: ProducerStamp | None) -> None:
         if self.error is not None:
             raise BrokerError(self.error)
         self.records += records

@@ -13,7 +13,6 @@ from holdfast_log.coordinator.groups.records import (
     CommittedOffset,
     GroupKey,
     GroupValue,
-    MalformedRecord,
     ManagedGroupKey,
     ManagedGroupValue,
     ManagedMemberValue,
@@ -28,6 +27,7 @@ from holdfast_log.coordinator.groups.records import (
     managed_group_record,
     offset_record,
 )
+from holdfast_log.coordinator.shards.effects import MalformedRecord
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 ORDERS_3 = TopicPartition("orders", 3)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast_log.coordinator.groups.effects import RecordsRefused
 from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.shards.effects import RecordsRefused
 from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 

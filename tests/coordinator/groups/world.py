@@ -19,13 +19,13 @@ from holdfast_log.coordinator.groups.effects import (
     OffsetsAnswer,
     PartitionErrorsAnswer,
     ReaderClaim,
-    RecordsRefused,
     RegisterAnswer,
     RewindAnswer,
     SyncAnswer,
 )
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
+from holdfast_log.coordinator.shards.effects import RecordsRefused
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 from holdfast_log.testing.fakes.shard_host import ShardHost

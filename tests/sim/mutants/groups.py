@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from holdfast_log.broker.groups.partition_log import PartitionLog
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.reading import LogRead
 from holdfast_log.broker.replication.partition import Partition
-from holdfast_log.coordinator.groups import hosted_shard
+from holdfast_log.broker.shards.partition_log import PartitionLog
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
-from holdfast_log.coordinator.groups.effects import RecordsRefused, ShardResult
-from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState
+from holdfast_log.coordinator.groups.effects import ShardResult
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.coordinator.groups.shard import GroupShard
+from holdfast_log.coordinator.shards import hosted_shard
+from holdfast_log.coordinator.shards.effects import RecordsRefused
+from holdfast_log.coordinator.shards.hosted_shard import HostedShard, HostState
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.sim.mutation import Mutation, Patch
 
@@ -72,7 +73,7 @@ def _answer_a_refusal_without_undoing() -> Sequence[Patch]:
 
 
 def _load_nothing() -> Sequence[Patch]:
-    async def mutant(self: PartitionLog, replay: Any) -> None:
+    async def mutant(self: PartitionLog, replay: Any, replay_open: Any) -> None:
         self._leadership()
 
     return [(PartitionLog, "_read_all", mutant)]

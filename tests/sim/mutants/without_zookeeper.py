@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from holdfast_log.broker.groups.partition_log import PartitionLog
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.right_to_acknowledge import RightToAcknowledge
+from holdfast_log.broker.shards.partition_log import PartitionLog
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.ownership.claim import OwnershipClaim
 from holdfast_log.clients.ownership.claim_requests import ResourceRequest

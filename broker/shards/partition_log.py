@@ -1,24 +1,25 @@
-"""A partition of `__consumer_offsets`, written and read by the coordinator through the broker's own replicas,
+"""A partition of an internal topic, written and read by the coordinator through the broker's own replicas,
 like every other write with acks=all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.groups.replay import LatestRecords
-from holdfast_log.broker.groups.settings import PartitionLogSettings
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.replication.appends import ACKS_ALL, Append
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.waiting import MAX_WAIT_MS, Parked
+from holdfast_log.broker.shards.replay import LatestRecords
 from holdfast_log.broker.workers import Workers
-from holdfast_log.coordinator.groups.effects import GroupRecord
-from holdfast_log.coordinator.groups.log import NOTHING_COMMITTED, Replay
+from holdfast_log.coordinator.shards.effects import ProducerStamp, ShardRecord
+from holdfast_log.coordinator.shards.log import NOTHING_COMMITTED, Replay, ReplayOpen
+from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.records import TYPICAL_OVERHEAD, BatchBuilder
 
@@ -26,8 +27,16 @@ _RETRY_MS = 500
 """Pause before the broker reads a damaged range again, in ms."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShardLogSettings:
+    """The codec of the batches that a coordinator writes, and the bytes that it reads at once."""
+
+    codec: Compression
+    load_bytes: int
+
+
 class PartitionLog:
-    """A `coordinator.groups.log.GroupLog` on one partition, for its present leader epoch.
+    """A `coordinator.shards.log.ShardLog` on one partition, for its present leader epoch.
 
     All logs of a broker share `reading`, so that workers read one log at a time: decoding holds Python's
     global interpreter lock, which delays the reactor.
@@ -40,7 +49,7 @@ class PartitionLog:
         metadata: MetadataCache,
         workers: Workers,
         reading: DeferredLock,
-        settings: PartitionLogSettings,
+        settings: ShardLogSettings,
     ) -> None:
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
@@ -53,17 +62,17 @@ class PartitionLog:
 
     # Reading
 
-    def read_all(self, replay: Replay) -> Deferred[None]:
-        return ensureDeferred(self._read_all(replay))
+    def read_all(self, replay: Replay, replay_open: ReplayOpen) -> Deferred[None]:
+        return ensureDeferred(self._read_all(replay, replay_open))
 
-    async def _read_all(self, replay: Replay) -> None:
+    async def _read_all(self, replay: Replay, replay_open: ReplayOpen) -> None:
         """Replay the log. No record is appended during that time: clients may not append, and the coordinator
-        is loading."""
+        is loading. A marker of a transaction may be: the shard is told of it."""
         # A broker that has just started receives its roles before the metadata of all topics.
         while not self._metadata.is_live(self._partition.local_id):
             await self._metadata.next_update()
         log = self._partition.log
-        latest = LatestRecords(replay)
+        latest = LatestRecords(replay, replay_open)
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
             self._leadership()
@@ -92,9 +101,9 @@ class PartitionLog:
 
     # Writing
 
-    def append(self, records: Sequence[GroupRecord], timestamp_ms: int) -> None:
+    def append(self, records: Sequence[ShardRecord], timestamp_ms: int, stamp: ProducerStamp | None) -> None:
         self._leadership()
-        batches = self._batches(records, timestamp_ms)
+        batches = self._batches(records, timestamp_ms, stamp)
         append = Append(
             self._partition.topic, self._partition.index, memoryview(batches), AppendOrigin.COORDINATOR
         )
@@ -102,7 +111,9 @@ class PartitionLog:
         if append.error is not None:
             raise append.error
 
-    def _batches(self, records: Sequence[GroupRecord], timestamp_ms: int) -> bytearray:
+    def _batches(
+        self, records: Sequence[ShardRecord], timestamp_ms: int, stamp: ProducerStamp | None
+    ) -> bytearray:
         """The records in one batch, or in as many as `max.message.bytes` requires."""
         bytes_max = self._partition.log.settings.max_message_bytes
         batches = bytearray()
@@ -110,10 +121,10 @@ class PartitionLog:
         for key, value in records:
             size = TYPICAL_OVERHEAD + len(key) + len(value or b"")
             if len(builder) and builder.size + size > bytes_max:
-                batches += builder.build()
+                batches += _built(builder, stamp)
                 builder = BatchBuilder(self._settings.codec)
             builder.append(timestamp_ms, key, value)
-        return batches + builder.build() if batches else builder.build()
+        return batches + _built(builder, stamp) if batches else _built(builder, stamp)
 
     @property
     def leader_epoch(self) -> int:
@@ -155,3 +166,12 @@ class PartitionLog:
         if role.leader_epoch != self._leader_epoch:
             raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
         return role
+
+
+def _built(builder: BatchBuilder, stamp: ProducerStamp | None) -> bytearray:
+    """The batch; in a producer's transaction it has no sequence, since a coordinator repeats nothing."""
+    if stamp is None:
+        return builder.build()
+    return builder.build(
+        producer_id=stamp.producer_id, producer_epoch=stamp.producer_epoch, is_transactional=True
+    )

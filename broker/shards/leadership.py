@@ -1,31 +1,45 @@
-"""Coordinates the groups of the partitions of `__consumer_offsets` that this broker leads."""
+"""Coordinates what is kept in the partitions of an internal topic that this broker leads."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 from twisted.internet.defer import DeferredLock
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.groups.partition_log import PartitionLog
-from holdfast_log.broker.groups.settings import PartitionLogSettings
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.shards.partition_log import PartitionLog, ShardLogSettings
 from holdfast_log.broker.workers import Workers
-from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
-from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.coordinator.shards.log import ShardLog
 
 
-class GroupLeadership:
-    """Starts and stops coordinating groups. Call `role_changed` when a partition's role has changed."""
+class ShardService(Protocol):
+    """Runs the shards of a broker."""
+
+    def lead(self, partition: int, log: ShardLog) -> None:
+        """This broker leads a partition in a new leader epoch: load its shard."""
+        ...
+
+    def resign(self, partition: int) -> None:
+        """This broker no longer leads the partition. Harmless if it did not lead it."""
+        ...
+
+
+class ShardLeadership:
+    """Starts and stops the shards of `topic`. Call `role_changed` when a partition's role has changed."""
 
     def __init__(
         self,
-        service: GroupService,
+        topic: str,
+        service: ShardService,
         replicas: Replicas,
         metadata: MetadataCache,
         workers: Workers,
-        settings: PartitionLogSettings,
+        settings: ShardLogSettings,
     ) -> None:
+        self._topic = topic
         self._service = service
         self._replicas = replicas
         self._metadata = metadata
@@ -35,7 +49,7 @@ class GroupLeadership:
 
     def role_changed(self, partition: Partition) -> None:
         """Call when this broker begins a leader epoch of the partition, or may have stopped leading it."""
-        if partition.topic != OFFSETS_TOPIC:
+        if partition.topic != self._topic:
             return
         if isinstance(partition.role, Leadership):
             log = PartitionLog(

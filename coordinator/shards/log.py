@@ -1,4 +1,4 @@
-"""The interface to the partition of `__consumer_offsets` that stores a shard's records."""
+"""The interface to the partition that stores a shard's records."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.coordinator.groups.effects import GroupRecord
+from holdfast_log.coordinator.shards.effects import ProducerStamp, ShardRecord
 
 NOTHING_COMMITTED = -1
 
 Replay = Callable[[bytes, bytes | None], None]
 """`replay(key, value)` handles one record; must not raise."""
+
+ReplayOpen = Callable[[ProducerStamp, bytes, bytes | None], None]
+"""`replay_open(producer, key, value)` handles one record of an open transaction; must not raise."""
 
 
 class CommitWatch(Protocol):
@@ -23,20 +26,22 @@ class CommitWatch(Protocol):
         ...
 
 
-class GroupLog(Protocol):
+class ShardLog(Protocol):
     """One partition, led by this broker in one leader epoch."""
 
-    def read_all(self, replay: Replay) -> Deferred[None]:
+    def read_all(self, replay: Replay, replay_open: ReplayOpen) -> Deferred[None]:
         """Pass the log's records to `replay`, in order; of records with the same key at least the last.
+        Those of a transaction count at their own offsets, once it is committed. Those of transactions that
+        the log's end leaves open are passed to `replay_open` afterwards.
 
-        `replay` is called in a worker thread, one call at a time. When the Deferred fires, `end_offset` is
+        Both are called in a worker thread, one call at a time. When the Deferred fires, `end_offset` is
         past the last record read and the broker's metadata includes all topics. Fails if the log cannot be
         read or this broker no longer leads it.
         """
         ...
 
-    def append(self, records: Sequence[GroupRecord], timestamp_ms: int) -> None:
-        """Append `records` as one batch.
+    def append(self, records: Sequence[ShardRecord], timestamp_ms: int, stamp: ProducerStamp | None) -> None:
+        """Append `records` as one batch, of a producer's transaction if there is a `stamp`.
 
         Raises BrokerError: nothing was written, except that KAFKA_STORAGE_ERROR leaves this unknown.
         """

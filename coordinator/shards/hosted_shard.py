@@ -1,9 +1,9 @@
-"""Runs one shard of groups: handles its events one at a time and performs their results.
+"""Runs one shard: handles its events one at a time and performs their results.
 
-Results are performed in the order given in coordinator/groups/effects.py. Answers wait in one queue until the
+Results are performed in the order given in coordinator/shards/effects.py. Answers wait in one queue until the
 log is committed up to their records, so no answer depends on records that may still be lost. An answer
 without records of its own tells what is true at present: it also waits until it is proven that no other
-broker has taken the group over meanwhile.
+broker has taken the shard over meanwhile.
 """
 
 from __future__ import annotations
@@ -13,31 +13,76 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
-from holdfast_log.coordinator.groups.effects import (
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.shards.effects import (
+    Claimer,
     Decision,
-    GroupReply,
-    ReaderClaim,
+    MalformedRecord,
+    OversizedRecords,
+    ProducerStamp,
     RecordsRefused,
     RequestToken,
-    ShardResult,
+    ShardReply,
 )
-from holdfast_log.coordinator.groups.log import CommitWatch, GroupLog
-from holdfast_log.coordinator.groups.reader_claimer import ReaderClaimer
-from holdfast_log.coordinator.groups.records import MalformedRecord
-from holdfast_log.coordinator.groups.shard import GroupShard
-from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.shards.log import CommitWatch, ShardLog
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
 
-ShardEvent: TypeAlias = Callable[[GroupShard, RequestToken, int], ShardResult]
+
+class Shard(Protocol):
+    """A machine without clock, network or log. Its results are `ShardEffects`, each shard's of a class of its
+    own. Times are ms since the epoch and do not decrease."""
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Restore one record, in the order of the log. Raises `MalformedRecord`, without a change."""
+        ...
+
+    def replay_open(self, stamp: ProducerStamp, key: bytes, value: bytes | None) -> None:
+        """Restore one record of a transaction that was open at the end of the log, after all others. Raises
+        `MalformedRecord`."""
+        ...
+
+    def loaded(self, now_ms: int) -> Any:
+        """All records have been replayed; requests may follow."""
+        ...
+
+    def refused(self, result: Any, error: ErrorCode, now_ms: int) -> Any:
+        """The log refused the records of `result`, the last one that the shard returned. What this returns
+        replaces it."""
+        ...
+
+    def too_large(self, result: Any) -> OversizedRecords:
+        """What to say of records that are larger than the log takes."""
+        ...
+
+    def closed(self, error: ErrorCode) -> Any:
+        """Another broker leads the partition: answer all waiting requests."""
+        ...
+
+    def close(self) -> None:
+        """Another broker has the shard: its state counts no more in the memory of all shards."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `tick`, or None; may change with every event."""
+        ...
+
+    def tick(self, now_ms: int) -> Any:
+        """Handle deadlines that have passed; the earliest remaining one may have passed, too."""
+        ...
+
+
+S = TypeVar("S", bound=Shard)
+
+ShardEvent = Callable[[S, RequestToken, int], Any]
 """One request to a shard: `event(shard, request, now_ms)`; its result answers the token `request`."""
 
 _TRY_ANOTHER_BROKER = (
@@ -76,27 +121,30 @@ class _Unanswered:
     offset: int
     read_s: float | None
     deadline_ms: int
-    replies: Sequence[GroupReply]
-    claims: Sequence[ReaderClaim]
+    replies: Sequence[ShardReply]
+    claims: Sequence[Any]
 
 
-class HostedShard:
-    """The groups of one partition of `__consumer_offsets`, while this broker leads it in one leader epoch."""
+class HostedShard(Generic[S]):
+    """The shard of one partition, while this broker leads the partition in one leader epoch. `what` it keeps,
+    for log lines: groups, or transactions."""
 
     def __init__(
         self,
         name: str,
-        shard: GroupShard,
-        log: GroupLog,
+        shard: S,
+        log: ShardLog,
         clock: Clock,
         date_ms: TimeOfDay,
         *,
         commit_timeout_ms: int,
         repeated_log: RepeatedLog,
-        claimer: ReaderClaimer | None = None,
+        claimer: Claimer | None = None,
+        what: str = "groups",
     ) -> None:
         self.state = HostState.LOADING
         self._name = name
+        self._what = what
         self._shard = shard
         self._log = log
         self._clock = clock
@@ -108,10 +156,10 @@ class HostedShard:
         self._now_ms = self._began_ms
         self._replayed = 0
         self._unreadable = 0
-        self._deferred_events: list[Callable[[GroupShard, int], ShardResult]] = []
+        self._deferred_events: list[Callable[[S, int], Any]] = []
         self._end_offset = 0
         self._unanswered: deque[_Unanswered] = deque()
-        self._claiming: dict[int, Sequence[GroupReply]] = {}
+        self._claiming: dict[int, Sequence[ShardReply]] = {}
         """Answers that wait for claims, by a serial number of the call to the claimer."""
         self._claimings = 0
         self._is_appending = False
@@ -126,7 +174,7 @@ class HostedShard:
 
     def load(self) -> None:
         """Read the partition, then serve requests."""
-        self._log.read_all(self._replay).addCallbacks(self._loaded, self._load_failed)
+        self._log.read_all(self._replay, self._replay_open).addCallbacks(self._loaded, self._load_failed)
 
     def close(self) -> None:
         """Another broker leads the partition: answer all waiting requests with NOT_COORDINATOR."""
@@ -152,8 +200,14 @@ class HostedShard:
         self.state = state
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
+        self._restore(key, lambda: self._shard.replay(key, value))
+
+    def _replay_open(self, stamp: ProducerStamp, key: bytes, value: bytes | None) -> None:
+        self._restore(key, lambda: self._shard.replay_open(stamp, key, value))
+
+    def _restore(self, key: bytes, restore: Callable[[], None]) -> None:
         try:
-            self._shard.replay(key, value)
+            restore()
         except MalformedRecord as error:
             self._unreadable += 1
             _log.error("Skipping an unreadable record of %s: %s (key %r)", self._name, error, key)
@@ -171,8 +225,8 @@ class HostedShard:
             self.apply(event)
         if self._replayed:
             _log.info(
-                "Loaded the groups of %s: %d records read in %d ms",
-                self._name, self._replayed, now - self._began_ms,
+                "Loaded the %s of %s: %d records read in %d ms",
+                self._what, self._name, self._replayed, now - self._began_ms,
             )  # fmt: skip
 
     def _load_failed(self, failure: Failure) -> None:
@@ -180,19 +234,14 @@ class HostedShard:
             return
         self._transition_to(HostState.FAILED)
         _log.error(
-            "Cannot serve the groups of %s, because its records cannot be read: %s. Move leadership of the "
+            "Cannot serve the %s of %s, because its records cannot be read: %s. Move leadership of the "
             "partition to another replica",
-            self._name, failure.getErrorMessage(),
+            self._what, self._name, failure.getErrorMessage(),
         )  # fmt: skip
 
     # Events
 
-    @property
-    def member_bytes(self) -> int:
-        """Bytes of the subscriptions and assignments of all members."""
-        return self._shard.member_bytes()
-
-    def ask(self, event: ShardEvent, done: Deferred[Any]) -> None:
+    def ask(self, event: ShardEvent[S], done: Deferred[Any]) -> None:
         """Handle one request; `done` fires with its answer once that is durable, or fails with
         BrokerError."""
         error = self.refusal()
@@ -213,18 +262,22 @@ class HostedShard:
             case HostState.CLOSED:
                 return BrokerError(ErrorCode.NOT_COORDINATOR)
 
-    def apply(self, event: Callable[[GroupShard, int], ShardResult]) -> None:
+    def apply(self, event: Callable[[S, int], Any]) -> None:
         """Handle an event that is not a request; while the shard is loading, the event is queued."""
         if self.state is HostState.ACTIVE:
+            # Answers to later requests tell of the event: they wait for what the log has of it.
+            self._end_offset = self._log.end_offset
             self._perform(event(self._shard, self._read_clock()))
         elif self.state is HostState.LOADING:
             self._deferred_events.append(event)
 
-    def group_ids(self) -> list[str]:
-        return self._shard.group_ids() if self.state is HostState.ACTIVE else []
+    @property
+    def shard(self) -> S:
+        """The shard, in any state; to count its memory."""
+        return self._shard
 
     @property
-    def served(self) -> GroupShard | None:
+    def served(self) -> S | None:
         """The shard, to look at; None unless it serves requests."""
         return self._shard if self.state is HostState.ACTIVE else None
 
@@ -238,7 +291,7 @@ class HostedShard:
 
     # Performing results
 
-    def _perform(self, result: ShardResult) -> None:
+    def _perform(self, result: Any) -> None:
         while result.records:
             try:
                 self._append(result)
@@ -264,35 +317,34 @@ class HostedShard:
             self._settle()
         self._set_alarm()
 
-    def _append(self, result: ShardResult) -> None:
+    def _append(self, result: Any) -> None:
         # The append itself may commit what other answers wait for. They are sent after this result is queued,
         # because an answer can trigger the next request.
         self._is_appending = True
         try:
-            self._log.append(result.records, self._now_ms)
+            self._log.append(result.records, self._now_ms, result.stamp)
             self._end_offset = self._log.end_offset
         finally:
             self._is_appending = False
 
-    def _error_for_members(self, error: BrokerError, result: ShardResult) -> ErrorCode:
+    def _error_for_members(self, error: BrokerError, result: Any) -> ErrorCode:
         """The error for members whose records the log refused."""
         if error.code in _TRY_ANOTHER_BROKER:
             return ErrorCode.NOT_COORDINATOR
         if error.code in _TOO_LARGE:
-            groups = ", ".join(result.groups_before) or "offsets"
+            names, code = self._shard.too_large(result)
             self._repeated_log.error(
                 _log,
-                "changes of groups that are larger than max.message.bytes",
+                f"changes of {self._what} that are larger than max.message.bytes",
                 "A record of %s (%.200s) is larger than the topic's max.message.bytes: %s",
-                self._name, groups, error,
+                self._name, names, error,
             )  # fmt: skip
-            if not result.groups_before:
-                return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            return ErrorCode.UNKNOWN_SERVER_ERROR
+            return code
         self._repeated_log.warning(
             _log,
-            "changes of groups that could not be written",
-            "Writing a change of groups to %s failed: %s; its requests are answered with an error",
+            f"changes of {self._what} that could not be written",
+            "Writing a change of %s to %s failed: %s; its requests are answered with an error",
+            self._what,
             self._name,
             error,
         )
@@ -320,7 +372,7 @@ class HostedShard:
             return False
         return result.read_s is None or self._log.is_current_since(result.read_s)
 
-    def _claim_then_answer(self, result: _Unanswered, claimer: ReaderClaimer) -> None:
+    def _claim_then_answer(self, result: _Unanswered, claimer: Claimer) -> None:
         """Answer once the claims are made. Later results do not wait: their records are committed."""
         self._claimings += 1
         number = self._claimings
@@ -365,7 +417,7 @@ class HostedShard:
     def _time_out_requests(self, now: int) -> None:
         """Answer requests past their deadline with an error. Their records stay, and claims are still
         made."""
-        late: list[GroupReply] = []
+        late: list[ShardReply] = []
         for result in self._unanswered:
             if result.deadline_ms > now:
                 break
@@ -375,12 +427,12 @@ class HostedShard:
         _refuse(late, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if late:
             _log.warning(
-                "%d requests of groups in %s timed out: their records were not committed within %d ms",
-                len(late), self._name, self._commit_timeout_ms,
+                "%d requests of %s in %s timed out: their records were not committed within %d ms",
+                len(late), self._what, self._name, self._commit_timeout_ms,
             )  # fmt: skip
 
 
-def _answer(replies: Sequence[GroupReply]) -> None:
+def _answer(replies: Sequence[ShardReply]) -> None:
     for done, answer in replies:
         if isinstance(answer, RecordsRefused):
             done.errback(BrokerError(answer.error))
@@ -388,6 +440,6 @@ def _answer(replies: Sequence[GroupReply]) -> None:
             done.callback(answer)
 
 
-def _refuse(replies: Sequence[GroupReply], error: ErrorCode) -> None:
+def _refuse(replies: Sequence[ShardReply], error: ErrorCode) -> None:
     for done, _ in replies:
         done.errback(BrokerError(error))

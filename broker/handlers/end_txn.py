@@ -1,0 +1,75 @@
+"""EndTxn (key 26): commit or abort a transaction. The response comes once the decision is durable; the
+partitions get their markers afterwards, whatever happens to this broker.
+
+Versions: before 2 a fenced producer is answered INVALID_PRODUCER_EPOCH. From 5 on the producer goes on with
+the id and epoch in the response (KIP-890).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.transactions.answers import known_error
+from holdfast_log.coordinator.shards.hosted_shard import ShardEvent
+from holdfast_log.coordinator.transactions.effects import ProducerAnswer
+from holdfast_log.coordinator.transactions.epochs import ProducerName
+from holdfast_log.coordinator.transactions.service import TransactionService
+from holdfast_log.coordinator.transactions.shard import TransactionShard
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.acls import AclOperation, AclResource
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+_FIRST_VERSION_WITH_FENCED = 2
+_FIRST_VERSION_WITH_NEXT_EPOCH = 5
+
+
+@dataclass(eq=False)
+class EndTxnHandler(Handler[EndTxnRequest, EndTxnResponse]):
+    request = EndTxnRequest
+    transactions: TransactionService
+
+    def handle(self, context: RequestContext, request: EndTxnRequest) -> Deferred[EndTxnResponse]:
+        context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
+        if not request.transactional_id:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+        bumps = context.version >= _FIRST_VERSION_WITH_NEXT_EPOCH
+
+        def event(new_producer_id: int | None) -> ShardEvent[TransactionShard]:
+            return lambda shard, waiting, now_ms: shard.end(
+                waiting,
+                request.transactional_id,
+                ProducerName(request.producer_id, request.producer_epoch),
+                is_commit=request.committed,
+                now_ms=now_ms,
+                bumps=bumps,
+                new_producer_id=new_producer_id,
+            )
+
+        def answered(answer: ProducerAnswer) -> EndTxnResponse:
+            error = known_error(answer.error, knows_fenced=context.version >= _FIRST_VERSION_WITH_FENCED)
+            return EndTxnResponse(
+                throttle_time_ms=0,
+                error_code=error,
+                producer_id=answer.producer_id,
+                producer_epoch=answer.producer_epoch,
+            )
+
+        asked = self.transactions.ask_with_id(request.transactional_id, event)
+        return asked.addCallbacks(answered, _no_new_id)
+
+    def failed(self, context: RequestContext, request: EndTxnRequest, error: BrokerError) -> EndTxnResponse:
+        return EndTxnResponse(throttle_time_ms=0, error_code=error.code)
+
+
+def _no_new_id(failure: Failure) -> NoReturn:
+    if failure.check(BrokerError):
+        failure.raiseException()
+    failure.trap(SessionExpired, BadZnode)
+    raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,0 +1,194 @@
+"""TxnOffsetCommit (key 28): offsets of a group that count once a transaction is committed (KIP-98).
+
+Versions: from 2 on the leader epoch of the last record read is kept with an offset, from 3 on the request
+names the committing member (KIP-447). Up to 4 the transaction must have the partition that stores the group,
+by AddOffsetsToTxn; from 5 on this broker adds it (KIP-890). Before 4 a transaction that does not have it is
+answered INVALID_TXN_STATE.
+
+A client needs the right to write under the transactional id, to read the group, and each topic. Partitions
+that the committing consumer says to own and has lost are refused, as in OffsetCommit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, ensureDeferred
+
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
+from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.transactions.answers import known_error
+from holdfast_log.broker.transactions.group_guards import GroupGuards
+from holdfast_log.broker.transactions.verification import CoordinatorVerifier
+from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.coordinator.groups.shard import OffsetToCommit
+from holdfast_log.coordinator.ownership.records import PartitionKey
+from holdfast_log.coordinator.shards.effects import ProducerStamp
+from holdfast_log.protocol.acls import AclOperation, AclResource
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
+
+_FIRST_VERSION_WITH_ABORTABLE = 4
+_FIRST_VERSION_THAT_ADDS = 5
+
+
+@dataclass(eq=False)
+class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
+    request = TxnOffsetCommitRequest
+    groups: GroupService
+    metadata: MetadataCache
+    committers: CommitterCheck
+    topic: OffsetsTopic
+    verifier: CoordinatorVerifier
+    guards: GroupGuards
+
+    def handle(
+        self, context: RequestContext, request: TxnOffsetCommitRequest
+    ) -> Deferred[TxnOffsetCommitResponse]:
+        context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
+        context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
+        if not request.transactional_id:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+        return ensureDeferred(self._commit(context, request))
+
+    async def _commit(
+        self, context: RequestContext, request: TxnOffsetCommitRequest
+    ) -> TxnOffsetCommitResponse:
+        refused = self._refused(context, request)
+        if request.topics and not _offsets(request, refused):
+            return _response(request, refused.items())
+        tokens = self._tokens(request, refused)
+        index = self.topic.partition_of(request.group_id)
+        if index is None:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
+        check = self.guards.begin(index, request.producer_id)
+        try:
+            await self._verify(context, request, index)
+            if request.owner_group is not None and tokens:
+                # The last question: the offsets are stored before another request is handled.
+                lost = await self.committers.lost(request.group_id, request.owner_group, tokens)
+                fenced = ErrorCode.OWNERSHIP_FENCED
+                refused.update({TopicPartition(key.topic, key.index): fenced for key in lost})
+        finally:
+            may_be_open = self.guards.end(check)
+        if not may_be_open:
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        offsets = _offsets(request, refused)
+        if request.topics and not offsets:
+            return _response(request, refused.items())
+        answer: PartitionErrorsAnswer = await self.groups.ask(
+            request.group_id,
+            lambda shard, waiting, now_ms: shard.commit_offsets(
+                waiting,
+                request.group_id,
+                offsets,
+                now_ms=now_ms,
+                generation=request.generation_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                stamp=ProducerStamp(request.producer_id, request.producer_epoch),
+            ),
+        )
+        return _response(request, [*answer.partitions, *refused.items()])
+
+    async def _verify(self, context: RequestContext, request: TxnOffsetCommitRequest, index: int) -> None:
+        """Raises BrokerError unless the transaction has the partition that stores the group."""
+        partition = TopicPartition(OFFSETS_TOPIC, index)
+        adds = context.version >= _FIRST_VERSION_THAT_ADDS
+        ask = self.verifier.add if adds else self.verifier.verify
+        errors = await ask(
+            request.transactional_id, request.producer_id, request.producer_epoch, (partition,)
+        )
+        knows_abortable = context.version >= _FIRST_VERSION_WITH_ABORTABLE
+        # As Kafka: this request has never told of fenced producers in the newer word.
+        error = known_error(errors[partition], knows_fenced=False, knows_abortable=knows_abortable)
+        if error is ErrorCode.NOT_COORDINATOR:
+            # Of transactions. The client has asked the coordinator of the group, which is right.
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if error is not ErrorCode.NONE:
+            raise BrokerError(error)
+
+    def _refused(
+        self, context: RequestContext, request: TxnOffsetCommitRequest
+    ) -> dict[TopicPartition, ErrorCode]:
+        """The errors of partitions that do not exist, or that the client may not read."""
+        refused = {}
+        for topic in request.topics:
+            may_read = context.may(AclOperation.READ, AclResource.TOPIC, topic.name)
+            for wanted in topic.partitions:
+                partition = TopicPartition(topic.name, wanted.partition_index)
+                if not may_read:
+                    refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif self.metadata.partition(*partition) is None:
+                    refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return refused
+
+    def _tokens(
+        self, request: TxnOffsetCommitRequest, refused: dict[TopicPartition, ErrorCode]
+    ) -> dict[PartitionKey, int]:
+        """The tokens of the partitions that the committing consumer owns."""
+        return {
+            PartitionKey(self.metadata.topic_id(topic.name), wanted.partition_index, topic.name): (
+                wanted.owner_token
+            )
+            for topic in request.topics
+            for wanted in topic.partitions
+            if wanted.owner_token >= 0 and TopicPartition(topic.name, wanted.partition_index) not in refused
+        }
+
+    def failed(
+        self, context: RequestContext, request: TxnOffsetCommitRequest, error: BrokerError
+    ) -> TxnOffsetCommitResponse:
+        return _response(request, (), error.code)
+
+
+def _offsets(
+    request: TxnOffsetCommitRequest, refused: dict[TopicPartition, ErrorCode]
+) -> list[OffsetToCommit]:
+    return [
+        OffsetToCommit(
+            TopicPartition(topic.name, wanted.partition_index),
+            wanted.committed_offset,
+            wanted.committed_leader_epoch,
+            wanted.committed_metadata or "",
+        )
+        for topic in request.topics
+        for wanted in topic.partitions
+        if TopicPartition(topic.name, wanted.partition_index) not in refused
+    ]
+
+
+def _response(
+    request: TxnOffsetCommitRequest,
+    outcomes: Iterable[tuple[TopicPartition, ErrorCode]],
+    others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+) -> TxnOffsetCommitResponse:
+    """`others` is the error of partitions that `outcomes` does not name."""
+    errors = dict(outcomes)
+    return TxnOffsetCommitResponse(
+        throttle_time_ms=0,
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=wanted.partition_index,
+                        error_code=errors.get(TopicPartition(topic.name, wanted.partition_index), others),
+                    )
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

@@ -1,0 +1,15 @@
+"""The errors of transactions in the words that older clients know."""
+
+from __future__ import annotations
+
+from holdfast_log.protocol.errors import ErrorCode
+
+
+def known_error(error: ErrorCode, *, knows_fenced: bool = True, knows_abortable: bool = True) -> ErrorCode:
+    """The error that a version of a request has for `error`. Before PRODUCER_FENCED (KIP-588) there was
+    INVALID_PRODUCER_EPOCH, before TRANSACTION_ABORTABLE (KIP-890) INVALID_TXN_STATE."""
+    if error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

@@ -1,0 +1,1 @@
+"""Tests of broker/transactions and the handlers of transactions, without other processes."""
