@@ -1,4 +1,4 @@
-/* The two loops over the records of a batch, compiled. record_codec.py does the same in Python, with equal values
+/* The loops over the records of a batch, compiled. record_codec.py does the same in Python, with equal values
  * and errors, and explains the format; tests compare the two. Where this file was not compiled, Python is used.
  *
  * A peer wrote everything that is read here. A cursor never moves beyond the end of its bytes, and no size is
@@ -18,9 +18,11 @@
  * that `list` is one and long enough. */
 #ifdef Py_LIMITED_API
 #define LIST_ITEM(list, index) PyList_GetItem(list, index)
+#define SET_TUPLE_ITEM(tuple, index, item) PyTuple_SetItem(tuple, index, item)
 #define GET_BYTES(item, start, size) (PyBytes_AsStringAndSize(item, (char **)(start), size) == 0)
 #else
 #define LIST_ITEM(list, index) PyList_GET_ITEM(list, index)
+#define SET_TUPLE_ITEM(tuple, index, item) PyTuple_SET_ITEM(tuple, index, item)
 #define GET_BYTES(item, start, size) \
     (PyBytes_Check(item) && (*(start) = (const uint8_t *)PyBytes_AS_STRING(item), *(size) = PyBytes_GET_SIZE(item), 1))
 #endif
@@ -561,9 +563,95 @@ encode(PyObject *module, PyObject *args)
     return result;
 }
 
+/* Rows ---------------------------------------------------------------------------------------------------- */
+
+#define ROW_FIELDS 9
+
+/* What `rows` was called with, without the class. */
+typedef struct {
+    PyObject *topic, *partition, *offsets, *timestamps, *keys, *values, *headers, *timestamp_type, *leader_epoch;
+    PyObject *no_headers;
+    int64_t first_offset; /* if the offsets are no list */
+} RowColumns;
+
+/* The fields of a row are taken from a column, or are those of all rows. */
+static PyObject *
+row_at(PyTypeObject *type, const RowColumns *columns, Py_ssize_t index)
+{
+    PyObject *row = PyType_GenericAlloc(type, ROW_FIELDS);
+    PyObject *offset = PyList_Check(columns->offsets) ? Py_NewRef(LIST_ITEM(columns->offsets, index))
+                                                      : exact_sum(columns->first_offset, index);
+    if (row == NULL || offset == NULL) {
+        Py_XDECREF(row);
+        Py_XDECREF(offset);
+        return NULL;
+    }
+    PyObject *headers = columns->headers == Py_None ? columns->no_headers : LIST_ITEM(columns->headers, index);
+    PyObject *fields[ROW_FIELDS] = {
+        Py_NewRef(columns->topic), Py_NewRef(columns->partition), offset,
+        Py_NewRef(LIST_ITEM(columns->timestamps, index)), Py_NewRef(LIST_ITEM(columns->keys, index)),
+        Py_NewRef(LIST_ITEM(columns->values, index)), Py_NewRef(headers), Py_NewRef(columns->timestamp_type),
+        Py_NewRef(columns->leader_epoch),
+    };
+    for (Py_ssize_t field = 0; field < ROW_FIELDS; field++) {
+        SET_TUPLE_ITEM(row, field, fields[field]);
+    }
+    return row;
+}
+
+static int
+is_column(PyObject *column, Py_ssize_t count)
+{
+    return PyList_Check(column) && PyList_Size(column) == count;
+}
+
+PyDoc_STRVAR(rows_doc, "rows(row, topic, partition, offsets, timestamps, keys, values, headers, timestamp_type, "
+                       "leader_epoch)\n--\n\nSee record_codec.rows.");
+
+static PyObject *
+rows(PyObject *module, PyObject *args)
+{
+    PyTypeObject *type;
+    RowColumns columns;
+    if (!PyArg_ParseTuple(args, "O!OOOOOOOOO:rows", &PyType_Type, &type, &columns.topic, &columns.partition,
+                          &columns.offsets, &columns.timestamps, &columns.keys, &columns.values, &columns.headers,
+                          &columns.timestamp_type, &columns.leader_epoch)) {
+        return NULL;
+    }
+    if (!PyType_IsSubtype(type, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "rows are tuples");
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Check(columns.values) ? PyList_Size(columns.values) : -1;
+    if (count < 0 || !is_column(columns.timestamps, count) || !is_column(columns.keys, count)
+        || (columns.headers != Py_None && !is_column(columns.headers, count))
+        || (!PyLong_Check(columns.offsets) && !is_column(columns.offsets, count))) {
+        PyErr_SetString(PyExc_ValueError, "columns of different lengths");
+        return NULL;
+    }
+    columns.first_offset = 0;
+    if (PyLong_Check(columns.offsets)) {
+        columns.first_offset = PyLong_AsLongLong(columns.offsets);
+        if (PyErr_Occurred()) {
+            return NULL;
+        }
+    }
+    columns.no_headers = PyTuple_New(0);
+    PyObject *list = columns.no_headers == NULL ? NULL : PyList_New(count);
+    for (Py_ssize_t index = 0; list != NULL && index < count; index++) {
+        PyObject *row = row_at(type, &columns, index);
+        if (row == NULL || PyList_SetItem(list, index, row) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    Py_XDECREF(columns.no_headers);
+    return list;
+}
+
 static PyMethodDef methods[] = {
     {"decode", decode, METH_VARARGS, decode_doc},
     {"encode", encode, METH_VARARGS, encode_doc},
+    {"rows", rows, METH_VARARGS, rows_doc},
     {NULL, NULL, 0, NULL},
 };
 

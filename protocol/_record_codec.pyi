@@ -1,3 +1,7 @@
+from typing import Any, TypeVar
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
 def encode(
     prefix_size: int,
     timestamps: list[int],
@@ -14,3 +18,15 @@ def decode(
     list[bytes | None],
     list[tuple[tuple[str, bytes | None], ...]] | None,
 ]: ...
+def rows(
+    row: type[Row],
+    topic: str,
+    partition: int,
+    offsets: list[int] | int,
+    timestamps: list[int],
+    keys: list[Any],
+    values: list[Any],
+    headers: list[tuple[tuple[str, bytes | None], ...]] | None,
+    timestamp_type: object,
+    leader_epoch: int,
+) -> list[Row]: ...

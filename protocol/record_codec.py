@@ -12,8 +12,9 @@ Both give the same values and the same errors; `protocol.records` uses the compi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
-from typing import TypeAlias
+from functools import partial
+from itertools import count, repeat
+from typing import Any, TypeAlias, TypeVar
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -216,6 +217,45 @@ def decode(
         values,
         [headers.get(index, ()) for index in range(len(values))] if headers else None,
     )
+
+
+Row = TypeVar("Row", bound="tuple[Any, ...]")
+
+
+def rows(
+    row: type[Row],
+    topic: str,
+    partition: int,
+    offsets: list[int] | int,
+    timestamps: list[int],
+    keys: list[Any],
+    values: list[Any],
+    headers: list[Headers] | None,
+    timestamp_type: object,
+    leader_epoch: int,
+) -> list[Row]:
+    """The records of a batch as tuples of a class with the fields of `clients.message.ConsumerRecord`.
+
+    `offsets` is the first one if none is missing. Raises ValueError for columns of different lengths.
+    """
+    size = len(values)
+    columns = (timestamps, keys, *([] if headers is None else [headers]))
+    if any(len(column) != size for column in columns) or (isinstance(offsets, list) and len(offsets) != size):
+        raise ValueError("columns of different lengths")
+    fields = zip(
+        repeat(topic),
+        repeat(partition),
+        offsets if isinstance(offsets, list) else count(offsets),
+        timestamps,
+        keys,
+        values,
+        repeat(()) if headers is None else headers,
+        repeat(timestamp_type),
+        repeat(leader_epoch),
+        strict=False,
+    )
+    # What `_make` of a named tuple does, without a Python call for each record.
+    return list(map(partial(tuple.__new__, row), fields))
 
 
 def _zigzag(data: bytes, position: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import repeat
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast_log.protocol.batches import (
     HEADER_SIZE,
@@ -53,6 +53,37 @@ def _fastest_codec() -> ModuleType:
 
 
 _codec = _fastest_codec()
+
+_Row = TypeVar("_Row", bound="tuple[Any, ...]")
+
+
+def rows(
+    row: type[_Row],
+    topic: str,
+    partition: int,
+    columns: Columns,
+    keys: list[Any],
+    values: list[Any],
+    timestamp_type: TimestampType,
+    leader_epoch: int,
+) -> list[_Row]:
+    """The records of a batch as tuples of a class with the fields of `clients.message.ConsumerRecord`. `keys`
+    and `values` take the place of those in the columns."""
+    offsets = columns.offsets
+    made: list[_Row] = _codec.rows(
+        row,
+        topic,
+        partition,
+        offsets.start if isinstance(offsets, range) else list(offsets),
+        columns.timestamps,
+        keys,
+        values,
+        columns.headers,
+        timestamp_type,
+        leader_epoch,
+    )
+    return made
+
 
 APPEND_ID_HEADER = "holdfast.append.id"
 """Key of the header of a batch's first record that holds the batch's append id."""

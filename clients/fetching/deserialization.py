@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import repeat
 from typing import Any, TypeAlias
 
 from holdfast_log.clients.errors import RecordDeserializationError
 from holdfast_log.clients.feedback.events import Events, RecordDeadLettered, RecordSkipped
 from holdfast_log.clients.fetching.fetched import FetchedBatch
 from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.protocol.records import rows
 
 Deserializer: TypeAlias = Callable[[str, bytes], Any]
 """Takes the topic and a key or value, and returns what the application gets. Not called for null.
@@ -56,11 +55,11 @@ class Deserialization:
         self._dead_letter = dead_letter
         self._events = events
 
-    def records(self, batch: FetchedBatch) -> Iterable[ConsumerRecord]:
+    def records(self, batch: FetchedBatch) -> list[ConsumerRecord]:
         """All records of a batch. Raises what a deserializer raises."""
         columns = batch.columns
-        keys: Iterable[Any] = columns.keys
-        values: Iterable[Any] = columns.values
+        keys: list[Any] = columns.keys
+        values: list[Any] = columns.values
         if self._key_deserializer is not None:
             keys = _deserialized(keys, batch.topic, self._key_deserializer)
         if self._value_deserializer is not None:
@@ -110,28 +109,20 @@ class Deserialization:
         return True
 
 
-_new_record = partial(tuple.__new__, ConsumerRecord)
-"""What `ConsumerRecord._make` does, without a Python call for each record."""
-
-
-def _as_records(batch: FetchedBatch, keys: Iterable[Any], values: Iterable[Any]) -> Iterable[ConsumerRecord]:
-    columns = batch.columns
-    fields = zip(
-        repeat(batch.topic),
-        repeat(batch.partition),
-        columns.offsets,
-        columns.timestamps,
+def _as_records(batch: FetchedBatch, keys: list[Any], values: list[Any]) -> list[ConsumerRecord]:
+    return rows(
+        ConsumerRecord,
+        batch.topic,
+        batch.partition,
+        batch.columns,
         keys,
         values,
-        repeat(()) if columns.headers is None else columns.headers,
-        repeat(batch.timestamp_type),
-        repeat(batch.leader_epoch),
-        strict=False,
+        batch.timestamp_type,
+        batch.leader_epoch,
     )
-    return map(_new_record, fields)
 
 
-def _deserialized(column: Iterable[bytes | None], topic: str, deserializer: Deserializer) -> Iterable[Any]:
+def _deserialized(column: Iterable[bytes | None], topic: str, deserializer: Deserializer) -> list[Any]:
     return [None if item is None else deserializer(topic, item) for item in column]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -182,3 +183,54 @@ def test_nothing_is_leaked(compiled: ModuleType) -> None:
         outcome(compiled.decode, data[:size], 1, 0, 0, 0)
         compiled.encode(0, [1], [value], [value], None)
     assert sys.getrefcount(value) == base
+
+
+Nine = namedtuple("Nine", "topic partition offset timestamp key value headers timestamp_type leader_epoch")
+
+
+@given(records=RECORDS, has_headers=st.booleans(), first=st.integers(0, 2**63 - 1), is_sparse=st.booleans())
+def test_both_make_the_same_rows(
+    compiled: ModuleType, records: Any, has_headers: bool, first: int, is_sparse: bool
+) -> None:
+    timestamps, keys, values, headers = (
+        (list(column) for column in zip(*records, strict=True)) if records else ([], [], [], [])
+    )
+    offsets = [first + 2 * index for index in range(len(records))] if is_sparse else first
+    arguments = (Nine, "topic", 3, offsets, timestamps, keys, values, headers if has_headers else None, 1, 7)
+    made = compiled.rows(*arguments)
+    assert made == pure.rows(*arguments)
+    assert all(type(each) is Nine for each in made)
+    if made:
+        assert made[-1].offset == first + (len(made) - 1) * (2 if is_sparse else 1)
+        assert made[-1][3:] == (
+            timestamps[-1],
+            keys[-1],
+            values[-1],
+            headers[-1] if has_headers else (),
+            1,
+            7,
+        )
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ([1], [1, 2], [b"", b""], [b"", b""], None),
+        (1, [1], [b"", b""], [b"", b""], None),
+        (1, [1, 2], [b""], [b"", b""], None),
+        (1, [1, 2], [b"", b""], [b"", b""], [()]),
+    ],
+)
+def test_rows_need_columns_of_one_length(compiled: ModuleType, columns: Any) -> None:
+    for codec in (compiled, pure):
+        with pytest.raises(ValueError, match="columns of different lengths"):
+            codec.rows(Nine, "topic", 0, *columns, 0, -1)
+
+
+def test_rows_leave_nothing(compiled: ModuleType) -> None:
+    values: list[Any] = [bytes(300) for _ in range(50)]
+    before = sys.getrefcount(values[0])
+    for _ in range(20):
+        compiled.rows(Nine, "topic", 0, 1 << 40, [0] * 50, values, values, None, 0, -1)
+    after = sys.getrefcount(values[0])
+    assert after == before
