@@ -446,6 +446,36 @@ def test_kafkas_admin_sets_passwords_that_zookeeper_has_in_kafkas_format(secured
     until(logs_in)
 
 
+def test_a_user_who_is_removed_is_gone_from_every_broker(secured: Secured) -> None:
+    mechanism = "SCRAM-SHA-512"
+
+    def logged_in(port: int) -> RawSocket | None:
+        caller = ScramCaller(ScramPasswords(SCRAM_MECHANISMS[mechanism], "frank", "geheim"))
+        client = RawSocket(port)
+        client.call(SaslHandshakeRequest(mechanism=mechanism))
+        token: bytes | None = caller.first()
+        while token is not None:
+            answer = client.call(SaslAuthenticateRequest(auth_bytes=token))
+            if answer.error_code:
+                client.close()
+                return None  # The broker has not read the notification yet.
+            token = caller.answered(bytes(answer.auth_bytes))
+        return client
+
+    def once_known(port: int) -> RawSocket:
+        found: list[RawSocket] = []
+        until(lambda: bool(found.extend(each for each in [logged_in(port)] if each is not None) or found))
+        return found[0]
+
+    with Admin({"bootstrap.servers": secured.open}) as admin:
+        admin.alter_scram_credentials([NewScramCredential("frank", "geheim", mechanism)])
+        connected = [once_known(port) for port in secured.ports]
+        admin.alter_scram_credentials([OldScramCredential("frank", mechanism)])
+    for client in connected:
+        assert client.is_hung_up()
+        client.close()
+
+
 @pytest.mark.parametrize("iterations", [4095, 16_385])
 def test_brokers_refuse_iterations_outside_kafkas_bounds(secured: Secured, iterations: int) -> None:
     admin = AdminClient({"bootstrap.servers": secured.open})
