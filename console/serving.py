@@ -15,6 +15,7 @@ from holdfast_log.console.app import build_app
 from holdfast_log.console.guarding.login import missing_for_login
 from holdfast_log.console.options import ConsoleOptions
 from holdfast_log.console.parts import build_parts
+from holdfast_log.console.slow_clients import HEAD_BYTES_MAX, ImpatientProtocol
 
 _CONNECTIONS_MAX = 500
 _BACKLOG = 128
@@ -33,7 +34,8 @@ def serve(
     Admin(parts.clients.properties).close()  # Wrong properties are reported here, not on every page.
     app = build_app(parts)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False,
+        app, http=ImpatientProtocol, h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        log_level="warning", access_log=False, server_header=False, proxy_headers=False,
         ws="none", lifespan="on", limit_concurrency=_CONNECTIONS_MAX, timeout_keep_alive=30,
         timeout_graceful_shutdown=3, ssl_certfile=certificate, ssl_keyfile=key,
     )  # fmt: skip

@@ -62,8 +62,8 @@ class RequestTimes:
         self.kind = kind
         self.version = version
         self.untimed = 0
-        """So many requests are not timed before the next one that is. Each answer to a request takes one
-        off, or calls `add` if none is left."""
+        """Number of requests before the next one that is timed. Each of these takes one off; the next one is
+        given to `add`."""
         self.total_s = 0.0
         """Times of all requests together, those that were not timed taken to be as long as the timed ones."""
         self.latest: deque[tuple[float, float, float, float, int]] = deque(maxlen=LATEST_MAX)
