@@ -16,7 +16,7 @@ from holdfast_log.broker.ownership.readers import AttachReader
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.ownership.records import ResourceKey
-from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.group_readers import (
     AttachedPartition,
     AttachReaderRequest,
@@ -27,6 +27,9 @@ from holdfast_log.protocol.messages.ownership import Access, HeldResource, Resou
 _TIMEOUT_MS = 10_000
 """Timeout in ms of an attachment, which waits only for earlier operations on the same partitions."""
 
+_PARTITIONS_MAX = 4_000
+"""Maximum number of partitions that one request attaches: each takes ten microseconds of one turn."""
+
 
 @dataclass(eq=False)
 class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
@@ -35,6 +38,12 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
 
     def handle(self, context: RequestContext, request: AttachReaderRequest) -> Deferred[AttachReaderResponse]:
         requests.check_group(request.group)
+        count = sum(len(topic.partitions) for topic in request.topics)
+        if count > _PARTITIONS_MAX:
+            text = (
+                f"the request attaches {count} partitions; send several requests of {_PARTITIONS_MAX} at most"
+            )
+            raise BrokerError(ErrorCode.INVALID_REQUEST, text)
         resources = [
             HeldResource(name=topic.topic, partition=index, incarnation=-1)
             for topic in request.topics

@@ -8,6 +8,7 @@ coordinator decides that, and the member asks it at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -29,6 +30,9 @@ from holdfast_log.protocol.messages.group_readers import (
     ReadPartitions,
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+_PARTITIONS_AT_ONCE = 2_000
+"""Maximum number of partitions that one request attaches; a broker refuses twice as many."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,13 +119,15 @@ class Attachments:
         if who.generation == NO_GENERATION:
             return []  # The membership has ended; the partitions will be revoked.
         wanted: dict[int, dict[str, list[int]]] = {}
+        counts: Counter[int] = Counter()
         for (topic, number), attachment in self._attachments.items():
             if attachment.conversation is not None or attachment.not_before_ms > now_ms:
                 continue
             node = self._metadata.leader(topic, number)
             if node == NO_NODE:
                 self._metadata.renew()
-            elif node not in self._calls:
+            elif node not in self._calls and counts[node] < _PARTITIONS_AT_ONCE:
+                counts[node] += 1
                 wanted.setdefault(node, {}).setdefault(topic, []).append(number)
         calls = []
         for node, topics in wanted.items():

@@ -334,6 +334,14 @@ class TestOwners:
         assert anna.code(generation=2) == 0
 
 
+def test_a_request_that_attaches_more_partitions_than_a_turn_has_time_for_is_refused(leader: Leader) -> None:
+    anna = Member(leader, "anna")
+    answer = anna.client.call(anna.attach_request(*range(4_001)))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST and answer.partitions == []
+    leader.assign_reader("anna", 0, 1)
+    assert [row.error_code for row in anna.attach(0)] == [ErrorCode.NONE]
+
+
 def test_an_attachment_does_not_wait_behind_a_fetch_of_its_connection(leader: Leader) -> None:
     """Answers leave a connection in the order of the requests, and a fetch may wait for minutes."""
     leader.assign_reader("anna", 0, 1)
