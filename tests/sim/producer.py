@@ -331,13 +331,11 @@ class Producer(Client):
         self._again(lane, batch)
         if code in _BROKEN_SEQUENCE and self.habits.is_idempotent:
             if is_first:
-                # Every earlier batch was acknowledged; with acks=all none of them may be missing. Before the
-                # first acknowledgement a broker accepts any sequence as the first (KIP-360), even one of a
-                # later batch; and again once all acknowledged records were deleted.
+                # Every earlier batch was acknowledged; with acks=all none of them may be missing, and no
+                # later one may have been taken before this one. A broker accepts any sequence as the first
+                # (KIP-360) of a producer without acknowledged records, or when all of them were deleted.
                 deleted = self.history.deleted.get(Incarnation(lane.at, lane.topic_id), 0)
-                is_known = any(
-                    number < batch.number and end > deleted for number, end in lane.acked_ends.items()
-                )
+                is_known = any(end > deleted for end in lane.acked_ends.values())
                 if self.habits.acks == -1 and is_known and not self._must_start_over:
                     self.history.sequence_refused(batch, ErrorCode(code).name)
                 self._must_start_over = True

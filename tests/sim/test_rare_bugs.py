@@ -275,6 +275,11 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             of_introductions.world_in(path)
         )
     ),
+    "batch-overtaken-at-next-leader": lambda path: (
+        of_introductions.test_a_batch_does_not_pass_an_earlier_one_that_another_leader_refused(
+            of_introductions.world_in(path)
+        )
+    ),
     "made-up-id-taken": lambda path: (
         of_handed_out_ids.test_an_id_far_above_all_blocks_is_refused_for_good_while_the_znode_was_read_lately()
     ),

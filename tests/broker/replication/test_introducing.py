@@ -57,13 +57,49 @@ def test_a_batch_does_not_pass_an_earlier_one_that_was_refused_for_now(world: Wo
     assert write(client, 7, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
     assert write(client, 7, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-    assert write(client, 8, 1) == (
-        0,
-        0,
-    )  # Another producer, whose earlier batches retention may have removed.
+    assert write(client, 8, 0) == (0, 0)
 
     assert write(client, 7, 0) == (0, 1)
     assert write(client, 7, 1) == (0, 2)
+
+
+def test_a_batch_does_not_pass_an_earlier_one_that_another_leader_refused(world: World) -> None:
+    """This leader knows nothing of the earlier one; the client sends both again, in order."""
+    client = world.client()
+    assert write(client, 7, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert write(client, 7, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert [write(client, 7, sequence) for sequence in range(3)] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_producer_whose_earlier_batches_are_unknown_is_taken_when_it_tries_again(world: World) -> None:
+    """Its records, or the topic, may have been deleted, or it was silent for a day (KIP-360)."""
+    client = world.client()
+    assert write(client, 7, 11) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert write(client, 7, 12) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert [write(client, 7, sequence) for sequence in (11, 12)] == [(0, 0), (0, 1)]
+
+
+def test_a_producer_that_tries_again_after_minutes_is_taken(world: World) -> None:
+    client = world.client()
+    write(client, 7, 11)
+    world.clock.advance(600)
+    assert write(client, 7, 11) == (0, 0)
+
+
+def test_each_leader_has_a_producer_send_again_what_was_not_acknowledged(world: World) -> None:
+    """Batch 0 may have been refused by the leader between the two terms."""
+    client = world.client()
+    assert write(client, 7, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    world.assign(T, leader_epoch=2, partition_epoch=2)
+    assert write(client, 7, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert [write(client, 7, sequence) for sequence in range(2)] == [(0, 0), (0, 1)]
+
+
+def test_a_batch_whose_sequence_begins_anew_passes_no_earlier_one(world: World) -> None:
+    client, last = world.client(), 2**31 - 1
+    assert write(client, 7, last) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert write(client, 7, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert [write(client, 7, sequence) for sequence in (last, 0)] == [(0, 0), (0, 1)]
 
 
 def test_the_earliest_of_several_refused_batches_comes_first(world: World) -> None:
@@ -98,6 +134,7 @@ def test_a_batch_that_will_never_be_stored_holds_up_no_later_one(world: World) -
     world.handed_out_below = 7
     write(client, 7, 0)
     world.handed_out_below = None
+    write(client, 7, 1)
     assert write(client, 7, 1) == (0, 0)
 
 

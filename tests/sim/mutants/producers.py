@@ -26,7 +26,11 @@ def _judge_nobody() -> Sequence[Patch]:
 
 
 def _forget_refused_batches() -> Sequence[Patch]:
-    return [(Introducing, "note_failed", lambda self, append, date_ms: None)]
+    return [(Introducing, "_behind_a_refused", lambda self, append, header, date_ms: None)]
+
+
+def _take_what_earlier_leaders_left() -> Sequence[Patch]:
+    return [(Introducing, "_perhaps_not_first", lambda self, append, header, leader_epoch: None)]
 
 
 def _evict_the_oldest_of_all() -> Sequence[Patch]:
@@ -133,6 +137,11 @@ RARE = (
         "later-batch-taken-first",
         "a producer's later batch is taken though its first one was refused for now a moment ago",
         _forget_refused_batches,
+    ),
+    Mutation(
+        "batch-overtaken-at-next-leader",
+        "a producer's later batch is taken though an earlier leader has refused its first one for now",
+        _take_what_earlier_leaders_left,
     ),
     Mutation("made-up-id-taken", "a leader takes producer ids that nobody has handed out", _take_every_id),
     Mutation("any-epoch-raised", "whoever names a producer's id may raise its epoch", _judge_nobody),
