@@ -38,9 +38,6 @@
 #define MAX_WAIT_MS (24 * 60 * 60 * 1000)
 /* So many requests that wait no more are not worth a search for them: see broker/replication/deadlines.py. */
 #define ENDED_MIN 64
-/* Timed are the first requests of a kind, and then one of so many: see broker/requests/times.py. */
-#define ALL_TIMED 100
-#define TIMED_ONE_IN 8
 /* Slices of up to so many bytes are read into memory: for one reader, and for all that share them. */
 #define SMALL_BYTES (8 << 10)
 #define SHARED_BYTES (32 << 10)
@@ -1006,25 +1003,22 @@ static int
 count_answer(Kept *self)
 {
     static PyTypeObject *counted_type;
-    static Slot count;
+    static Slot untimed;
     if (counted_type != Py_TYPE(self->times)) {
         if (counted_type != NULL) {
             PyErr_SetString(PyExc_TypeError, "requests are timed by objects of one class");
             return -1;
         }
-        if (find_slot(Py_TYPE(self->times), "count", &count) < 0) {
+        if (find_slot(Py_TYPE(self->times), "untimed", &untimed) < 0) {
             return -1;
         }
         counted_type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(self->times));
     }
-    if (add_to(&count, self->times, 1) < 0) {
-        return -1;
-    }
-    PyObject *value = get(&count, self->times);
+    PyObject *value = get(&untimed, self->times);
     long long number = value == NULL ? -1 : PyLong_AsLongLong(value);
     Py_XDECREF(value);
-    if (number > ALL_TIMED && number % TIMED_ONE_IN) {
-        return 0;
+    if (number > 0) {
+        return add_to(&untimed, self->times, -1);
     }
     PyObject *clock_s = number < 0 ? NULL : PyObject_GetAttr(self->dispatcher, s_clock_s);
     PyObject *ended_s = clock_s == NULL ? NULL : PyObject_CallNoArgs(clock_s), *arguments = NULL;
