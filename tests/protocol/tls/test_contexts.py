@@ -205,3 +205,15 @@ def test_dates_beyond_2049_are_read_too() -> None:
     (der, *_) = certificates_in(AUTHORITY.issue("late", days_left=40 * 365).certificates_pem)
 
     assert expiry_s(der) > 2**31
+
+
+def test_nobody_renegotiates_or_compresses() -> None:
+    """Either end: a peer that asks for it in TLS 1.2 gets an alert from OpenSSL."""
+    inline = {
+        "ssl_keystore_key": BROKER.key_pem(),
+        "ssl_keystore_certificate_chain": BROKER.certificates_pem,
+    }
+    chosen = settings(**inline)
+    for make in (accepting_context, connecting_context):
+        options = make(chosen, read_stores(chosen)).options
+        assert options & ssl.OP_NO_RENEGOTIATION and options & ssl.OP_NO_COMPRESSION
