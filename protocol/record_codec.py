@@ -219,11 +219,11 @@ def decode(
     )
 
 
-Row = TypeVar("Row", bound="tuple[Any, ...]")
+_RowT = TypeVar("_RowT", bound="tuple[Any, ...]")
 
 
 def rows(
-    row: type[Row],
+    row: type[_RowT],
     topic: str,
     partition: int,
     offsets: list[int] | int,
@@ -233,7 +233,7 @@ def rows(
     headers: list[Headers] | None,
     timestamp_type: object,
     leader_epoch: int,
-) -> list[Row]:
+) -> list[_RowT]:
     """The records of a batch as tuples of a class with the fields of `clients.message.ConsumerRecord`.
 
     `offsets` is the first one if none is missing. Raises ValueError for columns of different lengths.

@@ -51,7 +51,7 @@ class PassTransactions:
         return not is_seen, aborted if is_seen else None
 
     def is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether a control batch is all that tells of its producer's epoch."""
+        """Whether a control batch is the only one left that has its producer's epoch."""
         return (header.producer_id, header.producer_epoch) in self._bare
 
     def _begin_up_to(self, offset: int) -> None:

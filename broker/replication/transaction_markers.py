@@ -34,7 +34,7 @@ def _nobody(partition_index: int, producer_id: int, producer_epoch: int, is_comm
 
 
 class TransactionMarkers:
-    """Writes markers. `applied` is told of those in `__consumer_offsets`; set it before the first request."""
+    """Writes markers. `applied` is called with those in `__consumer_offsets`; set it before any request."""
 
     def __init__(self, replicas: Replicas) -> None:
         self.applied: MarkersApplied = _nobody

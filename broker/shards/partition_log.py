@@ -67,7 +67,7 @@ class PartitionLog:
 
     async def _read_all(self, replay: Replay, replay_open: ReplayOpen) -> None:
         """Replay the log. No record is appended during that time: clients may not append, and the coordinator
-        is loading. A marker of a transaction may be: the shard is told of it."""
+        is loading. A marker of a transaction may be: the shard takes note of it."""
         # A broker that has just started receives its roles before the metadata of all topics.
         while not self._metadata.is_live(self._partition.local_id):
             await self._metadata.next_update()

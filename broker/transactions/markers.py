@@ -52,7 +52,7 @@ _Outcomes: TypeAlias = "dict[tuple[int, TopicPartition], ErrorCode]"
 
 @dataclass(slots=True, eq=False)
 class _End:
-    """A transaction that has ended, and who is told of its markers."""
+    """A transaction that has ended, and who has to write its markers."""
 
     markers: MarkersToWrite
     coordinator_epoch: int

@@ -69,7 +69,7 @@ SETTINGS: tuple[Setting, ...] = (
         SettingType.INT,
         2,
         "The `min.insync.replicas` with which `__transaction_state` is created: how many replicas must have "
-        "the decision about a transaction before anybody is told of it.",
+        "the decision about a transaction before the producer is answered.",
         minimum=1,
         maximum=2**15 - 1,
     ),

@@ -265,7 +265,7 @@ class HostedShard(Generic[S]):
     def apply(self, event: Callable[[S, int], Any]) -> None:
         """Handle an event that is not a request; while the shard is loading, the event is queued."""
         if self.state is HostState.ACTIVE:
-            # Answers to later requests tell of the event: they wait for what the log has of it.
+            # Answers to later requests show the event: they wait for what the log has of it.
             self._end_offset = self._log.end_offset
             self._perform(event(self._shard, self._read_clock()))
         elif self.state is HostState.LOADING:
