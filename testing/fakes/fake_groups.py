@@ -15,6 +15,7 @@ from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.groups.forwarding import Forwarding
 from holdfast_log.broker.ownership.committers import CommitterCheck, may_commit
 from holdfast_log.broker.requests.handler import RequestContext, refusal
+from holdfast_log.broker.transactions.verification import CoordinatorVerifier
 from holdfast_log.coordinator.groups.effects import DescribeAnswer, OffsetsAnswer, ReaderClaim
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.coordinator.groups.settings import GroupSettings
@@ -70,9 +71,12 @@ class FakeGroups(ShardHost):
             BrokerIdentity(self.node, "fake", "PLAINTEXT"),
             cast(CommitterCheck, _Committers(cluster)),
         )
+        # Without transactions.
         self._handlers = {
             each.request.api.key: each
-            for each in handlers_about(GroupService, parts, AnswerParts(AnswersAtOnce()))
+            for each in handlers_about(
+                GroupService, parts, AnswerParts(AnswersAtOnce()), without=CoordinatorVerifier
+            )
         }
         super().__init__()
 

@@ -29,8 +29,12 @@ class AnswersAtOnce(LongAnswers):
         return True
 
 
-def handlers_about(service: type[Any], *parts: object) -> list[AnyHandler]:
-    """The handlers that require `service`. They get what they require, by type, from the fields of `parts`,
-    which are dataclasses."""
-    types = [each for each in handler_types() if service in get_type_hints(each).values()]
+def handlers_about(service: type[Any], *parts: object, without: type[Any] | None = None) -> list[AnyHandler]:
+    """The handlers that require `service`, but not those that also require `without`. They get what they
+    require, by type, from the fields of `parts`, which are dataclasses."""
+    types = []
+    for each in handler_types():
+        required = get_type_hints(each).values()
+        if service in required and without not in required:
+            types.append(each)
     return build_handlers(types, parts, {})
