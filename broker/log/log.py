@@ -100,6 +100,8 @@ class Log:
         self.producers = producers
         self.unstable = producers.transactions.unstable
         """The transactions that readers of committed records may not pass; empty, where there are none."""
+        self.may_have_aborted = False
+        """Whether there may be aborted transactions among the records."""
         self.events: LogEvents[Log] = events or LogEvents()
         self.last_flush_ms = 0
         self.is_new = False
@@ -234,6 +236,7 @@ class Log:
             self._index_keys(index, records, headers, base_offsets, keys)
 
     def _note_aborted(self, aborted: AbortedEntry) -> None:
+        self.may_have_aborted = True
         try:
             self.segments.active.aborted.append(aborted)
         except OSError as error:

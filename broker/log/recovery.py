@@ -121,6 +121,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
         topic_id=topic_id,
     )
     log.durable_start_offset = min(request.log_start_offset, log_start_offset)
+    log.may_have_aborted = any(not segment.aborted.is_empty for segment in loading.segments)
     log.is_cut_short = loading.is_cut_short
     log.doubt = loading.doubt
     return log

@@ -30,6 +30,7 @@
 #define NO_REPLICA_ID_FROM 15
 #define UUID_BYTES 16
 #define NO_EPOCH (-1)
+#define READ_COMMITTED 1 /* the isolation level */
 #define NO_TOKEN (-1)
 #define NO_SESSION 0
 #define FINAL_EPOCH (-1)
@@ -48,7 +49,7 @@ enum { HIGH_WATERMARK, LOG_START, END_OFFSET, RECORDS, UNCHECKED, DIVERGING, STA
 #define NAMES(X)                                                                                                         \
     X(_shared_reads) X(add) X(add_close_callback) X(began_s) X(close_reason) X(clock_s) X(deadlines) X(end) X(ended)     \
     X(expire_now) X(failure) X(high_watermark) X(id) X(key) X(last_request_s) X(leader_epoch) X(log) X(log_end_offset)   \
-    X(log_start_offset) X(look) X(need) X(principal) X(queued_s) X(read) X(read_admission) X(remove) X(role) X(send) X(topic_id) X(traffic) X(unstable) \
+    X(log_start_offset) X(look) X(may_have_aborted) X(need) X(principal) X(queued_s) X(read) X(read_admission) X(remove) X(role) X(send) X(topic_id) X(traffic) X(unstable) \
     X(written_bytes) X(cancel_now)
 
 #define DECLARE(name) static PyObject *s_##name;
@@ -89,7 +90,7 @@ typedef struct {
     PyObject *partition, *topic, *topic_id, *keys, *wish, *answers_key;
     PyObject *connection, *owner, *dispatcher, *reply, *encode, *times, *missed;
     PyObject *sessions, *clock_s, *session, *member; /* the last two: NULL without a session */
-    long long offset, max_bytes, min_bytes, max_wait_ms, leader_epoch, counted;
+    long long offset, max_bytes, min_bytes, max_wait_ms, leader_epoch, isolation, counted;
     int index, version, correlation_id, session_id;
     double queued_s, began_s, parked_s;
     char is_over, is_asked, is_ending;
@@ -188,7 +189,7 @@ typedef struct {
     Cursor cursor;
     int version;
     int32_t max_wait_ms, min_bytes, max_bytes, index, leader_epoch, partition_max_bytes, session_id, session_epoch;
-    int64_t offset, log_start_offset;
+    int64_t isolation, offset, log_start_offset;
     int is_named; /* whether the request names a partition; if not, it means that of its session */
     const uint8_t *name; /* of the topic: its id or its name */
     Py_ssize_t name_size;
@@ -256,10 +257,11 @@ read_session(Wanted *wanted)
 static int
 read_request(Wanted *wanted)
 {
-    int64_t isolation, size;
+    int64_t size;
     if ((wanted->version < NO_REPLICA_ID_FROM && expect(&wanted->cursor, 4, -1) < 0) || read_int32(&wanted->cursor, &wanted->max_wait_ms) < 0
         || read_int32(&wanted->cursor, &wanted->min_bytes) < 0 || read_int32(&wanted->cursor, &wanted->max_bytes) < 0
-        || read_number(&wanted->cursor, 1, &isolation) < 0 || isolation != 0 || read_session(wanted) < 0 || read_topics(wanted) < 0
+        || read_number(&wanted->cursor, 1, &wanted->isolation) < 0
+        || (wanted->isolation != 0 && wanted->isolation != READ_COMMITTED) || read_session(wanted) < 0 || read_topics(wanted) < 0
         || (wanted->version >= SESSIONS_FROM && expect_length(&wanted->cursor, 4, 0) < 0)) {
         return -1;
     }
@@ -327,7 +329,7 @@ find_partition(const Wanted *wanted, PyObject *topics, PyObject *topic, PyObject
 /* Whether a consumer may read the partition here, whoever it is: 1, 0 if Python has to find out, -1 after an error. The
  * log is a new reference in `log`. */
 static int
-is_readable(PyObject *partition, long long leader_epoch, PyObject **log)
+is_readable(PyObject *partition, long long leader_epoch, long long isolation, PyObject **log)
 {
     PyObject *role = PyObject_GetAttr(partition, s_role);
     if (role == NULL) {
@@ -350,6 +352,12 @@ is_readable(PyObject *partition, long long leader_epoch, PyObject **log)
     PyObject *unstable = PyObject_GetAttr(*log, s_unstable);
     found = unstable == NULL ? -1 : PyDict_Check(unstable) && PyDict_Size(unstable) == 0;
     Py_XDECREF(unstable);
+    if (found == 1 && isolation == READ_COMMITTED) {
+        /* The response would have to name the aborted transactions. */
+        PyObject *may_have = PyObject_GetAttr(*log, s_may_have_aborted);
+        found = may_have == NULL ? -1 : may_have == Py_False;
+        Py_XDECREF(may_have);
+    }
     return found;
 }
 
@@ -410,11 +418,12 @@ shared_read(PyObject *partition, PyObject *wish, long long high_watermark, long 
 
 /* Reads the partition below its high watermark: 1, 0 if Python has to do it, -1 after an error. */
 static int
-read_partition_below(PyObject *partition, long long leader_epoch, PyObject *wish, long long offset, Found *found)
+read_partition_below(PyObject *partition, long long leader_epoch, long long isolation, PyObject *wish, long long offset,
+                     Found *found)
 {
     PyObject *log = NULL;
     memset(found, 0, sizeof *found);
-    int is_usual = is_readable(partition, leader_epoch, &log);
+    int is_usual = is_readable(partition, leader_epoch, isolation, &log);
     if (is_usual == 1
         && (get_number(partition, s_high_watermark, &found->high_watermark) < 0
             || get_number(log, s_log_start_offset, &found->log_start_offset) < 0)) {
@@ -1098,7 +1107,7 @@ look(Kept *self, int ends)
     PyObject *partition = Py_NewRef(self->partition), *wish = Py_NewRef(self->wish);
     int is_read = is_to_be_read(self, ends), status = is_read < 0 ? (PyErr_Occurred() ? -1 : 0) : 1;
     if (is_read == 1) {
-        status = read_partition_below(partition, self->leader_epoch, wish, self->offset, &found);
+        status = read_partition_below(partition, self->leader_epoch, self->isolation, wish, self->offset, &found);
     }
     status = leave_to_python(status);
     Py_DECREF(partition);
@@ -1494,6 +1503,7 @@ static PyMemberDef kept_members[] = {
     {"max_bytes", T_LONGLONG, offsetof(Kept, max_bytes), READONLY, NULL},
     {"min_bytes", T_LONGLONG, offsetof(Kept, min_bytes), READONLY, NULL},
     {"leader_epoch", T_LONGLONG, offsetof(Kept, leader_epoch), READONLY, NULL},
+    {"isolation", T_LONGLONG, offsetof(Kept, isolation), READONLY, NULL},
     {"version", T_INT, offsetof(Kept, version), READONLY, NULL},
     {"correlation_id", T_INT, offsetof(Kept, correlation_id), READONLY, NULL},
     {"connection", T_OBJECT, offsetof(Kept, connection), READONLY, NULL},
@@ -1599,6 +1609,7 @@ keep(const Broker *broker, const Wanted *wanted, const Asked *asked, PyObject *c
     kept->min_bytes = min_bytes;
     kept->max_wait_ms = wanted->max_wait_ms;
     kept->leader_epoch = wanted->leader_epoch;
+    kept->isolation = wanted->isolation;
     kept->index = asked->index;
     kept->version = asked->version;
     kept->correlation_id = asked->correlation_id;
@@ -1655,7 +1666,8 @@ begin_reading(const Broker *broker, const Wanted *wanted, const Asked *asked, Py
                       : has(&session_stirred, session->session, session->member);
     int is_usual = is_read < 0 ? -1 : 1;
     if (is_read == 1) {
-        is_usual = read_partition_below(asked->partition, wanted->leader_epoch, wish, wanted->offset, &found);
+        is_usual = read_partition_below(asked->partition, wanted->leader_epoch, wanted->isolation, wish, wanted->offset,
+                                        &found);
     }
     int must_wait = wanted->max_wait_ms > 0 && found.size < min_bytes;
     if (is_usual == 1 && must_wait && broker->may_read != Py_None) {

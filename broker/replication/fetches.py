@@ -184,7 +184,7 @@ class Fetches:
             limits = ReadLimits(kept.min_bytes, kept.max_bytes, 0)
             give = functools.partial(self._give, session.reader, functools.partial(answers.session, kept))
             # Where clients have rights, no fetch that waits is usual.
-            locate = functools.partial(self._locate, None, 0)
+            locate = functools.partial(self._locate, None, kept.isolation)
             fetch = SessionFetch(self._replicas, session, limits, locate, give, is_full=False)
             return fetch.read_again(ends=ends)
         read = read_kept(self._replicas, kept)

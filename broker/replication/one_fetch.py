@@ -53,7 +53,7 @@ def read_kept(replicas: Replicas, kept: KeptFetch) -> Read:
         fetch_offset=kept.offset,
         partition_max_bytes=kept.max_bytes,
     )
-    read = Read(kept.topic, wanted, kept.topic_id, connection=kept.owner)
+    read = Read(kept.topic, wanted, kept.topic_id, connection=kept.owner, isolation=kept.isolation)
     read_one(replicas, read, kept.max_bytes)
     return read
 

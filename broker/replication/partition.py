@@ -12,7 +12,6 @@ from typing import Any
 
 from holdfast_log.broker.log.aborted_search import aborted_between
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.transactions import AbortedEntry
 from holdfast_log.broker.log.truncation import truncate_fully_and_start_at, truncate_to
 from holdfast_log.broker.replication.admission import (
     NO_TOKEN,
@@ -365,7 +364,6 @@ class Partition:
                 )  # fmt: skip
         if offset == upper_offset and log.failure is None and log.log_start_offset <= offset:
             # The usual read of a consumer that waits.
-            nothing: list[AbortedEntry] | None = [] if is_committed else None
             return _new_tuple(
                 PartitionRead,
                 (
@@ -376,7 +374,7 @@ class Partition:
                     None,
                     None,
                     stable_offset,
-                    nothing,
+                    None,
                 ),
             )
         records, first_offset, next_offset, unchecked = log.read(
@@ -384,8 +382,8 @@ class Partition:
             upper_offset=upper_offset, min_one_batch=min_one_batch, skips_empty=replica_id == CONSUMER_ID,
         )  # fmt: skip
         aborted = None
-        if is_committed:
-            aborted = [] if records is None else aborted_between(log, first_offset, next_offset)
+        if is_committed and records is not None:
+            aborted = aborted_between(log, first_offset, next_offset) or None
         found = _new_tuple(
             PartitionRead,
             (

@@ -35,6 +35,7 @@ class KeptFetch(Protocol):
     max_bytes: int
     min_bytes: int
     leader_epoch: int
+    isolation: int
     owner: int
     """The id of the connection."""
 

@@ -162,7 +162,7 @@ def build_cluster(
     handshakes = _handshakes(around, identity, admission)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
-        channels = ChannelSettings(client_id, settings.protocol, timeout_ms)
+        channels = ChannelSettings(client_id, settings.protocol, request_timeout_ms=timeout_ms)
         return _peers(around, identity, metadata, dispatcher, channels, handshakes, login)
 
     peers, controller_peers = peers_as(f"broker-{broker_id}"), peers_as(f"controller-{broker_id}")

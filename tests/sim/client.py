@@ -154,7 +154,7 @@ class Client:
                 self.network,
                 self.process.clock,
                 self.rng.random,
-                ChannelSettings(self.name, _REQUEST_TIMEOUT_MS, connect_timeout_ms=1000),
+                ChannelSettings(self.name, request_timeout_ms=_REQUEST_TIMEOUT_MS, connect_timeout_ms=1000),
             )
         return channel.send(request, version)
 

@@ -19,9 +19,15 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from holdfast_log.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tests.broker.replication.twins import TwinBrokers
 from tests.broker.world import World, fetch_request, only_fetched, produce_request
 from tests.models.batches import batch
+from tests.models.transactional import PRODUCER, transactional_batch
 
 compiled = pytest.importorskip(
     "holdfast_log.broker.replication._usual_fetch",
@@ -95,9 +101,13 @@ def _needed(world: World, session: FetchSession) -> Iterator[tuple[str, int]]:
 class Drawing:
     """Draws what clients and the controller do, most of it usual."""
 
-    def __init__(self, rng: random.Random, twins: Twins) -> None:
+    def __init__(self, rng: random.Random, twins: Twins, *, with_transactions: bool) -> None:
         self._rng = rng
         self._twins = twins
+        self._levels = random.Random(3)
+        self._with_transactions = with_transactions
+        self._written = 0
+        """Records of transactions."""
         self._sessions: dict[int, tuple[int, int, int]] = {}
         """By client: the id of its session, the epoch of the next request, and the version."""
 
@@ -112,6 +122,7 @@ class Drawing:
         request = FetchRequest(
             max_wait_ms=rng.choice((0, 500, 500)),
             min_bytes=rng.choice((0, 1, 1, 1, 300)),
+            isolation_level=self._levels.choice((0, 0, 1)),
             max_bytes=rng.choice((1 << 20, 1 << 20, 100, -1 if rng.random() < 0.1 else 1 << 20)),
             topics=self._topics(world, version, is_first=epoch <= 0),
             session_id=session_id,
@@ -196,6 +207,26 @@ class Drawing:
             self._lead(2)
         elif kind < 0.97:
             self._lead(1)
+        if self._with_transactions and kind > 0.8:
+            self._go_on_with_the_transaction()
+
+    def _go_on_with_the_transaction(self) -> None:
+        is_end, is_commit = self._rng.random() < 0.5, self._rng.random() < 0.5
+        if is_end:
+            topics = [WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
+            marker = WritableTxnMarker(
+                producer_id=PRODUCER,
+                producer_epoch=0,
+                transaction_result=is_commit,
+                topics=topics,
+                coordinator_epoch=0,
+            )
+            self._twins.both(lambda world: world.client().ask(WriteTxnMarkersRequest(markers=[marker])))
+            return
+        request = produce_request("t", bytes(transactional_batch(b"x", sequence=self._written)), acks=1)
+        request.transactional_id = "tx"
+        self._twins.both(lambda world: world.client().ask(request))
+        self._written += 1
 
     def _lead(self, leader: int) -> None:
         epoch = self._twins.worlds[0].replicas.topics["t"][0].leader_epoch + 1
@@ -220,7 +251,7 @@ def test_both_answer_the_same_and_leave_the_same_sessions(
 ) -> None:
     rng = random.Random(seed)
     twins = Twins(tmp_path, monkeypatch)
-    drawing = Drawing(rng, twins)
+    drawing = Drawing(rng, twins, with_transactions=seed >= 4)
     for index in (0, 1):
         twins.both(lambda world, index=index: world.assign("t", index))  # type: ignore[misc]
     for _ in range(400):
