@@ -37,7 +37,7 @@ NOT_IN_KIO = {
     ("Produce", 1),
     ("Produce", 2),
     ("DescribeLogDirs", 0),
-    # Spoken between brokers in ZooKeeper mode, which Kafka 4.0 does not have.
+    # Spoken between brokers before Kafka 4.0.
     ("LeaderAndIsr", 5),
     ("LeaderAndIsr", 6),
     ("LeaderAndIsr", 7),
@@ -46,6 +46,7 @@ NOT_IN_KIO = {
     ("UpdateMetadata", 7),
     ("UpdateMetadata", 8),
     ("ControlledShutdown", 3),
+    ("WriteTxnMarkers", 0),
     # Newer than kio.
     ("GetReplicaLogInfo", 0),
 }
@@ -57,7 +58,7 @@ SHARED = [
 ]
 QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
-DATETIMES = {"log_append_time_ms"}
+DATETIMES = {"log_append_time_ms", "transaction_start_time_ms"}
 LONG_DURATIONS = {"retention_time_ms", "session_lifetime_ms"}
 
 
@@ -70,7 +71,7 @@ def kio_can_hold(field: Field) -> st.SearchStrategy[Any] | None:
     Holdfast's own tagged fields, which are left out where they hold their default, it knows nothing."""
     if is_own(field):
         return st.builds(list) if isinstance(field.type, Array) else st.just(field.default)
-    if field.name == "error_code":
+    if field.name.endswith("error_code"):
         return st.sampled_from([code.value for code in KioErrorCode])
     if field.name in DATETIMES:
         return st.integers(0, 2**42)
