@@ -441,10 +441,14 @@ class TestProduce:
             ),
             pytest.param(with_header(attributes=0x07), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, id="codec"),
             pytest.param(with_header(attributes=0x08), ErrorCode.INVALID_TIMESTAMP, id="the broker's time"),
-            pytest.param(with_header(attributes=0x10), ErrorCode.INVALID_TXN_STATE, id="transactional bit"),
+            pytest.param(
+                with_header(attributes=0x10),
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                id="transactional bit",
+            ),
             pytest.param(
                 with_header(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0),
-                ErrorCode.INVALID_TXN_STATE,
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 id="transactional",
             ),
             pytest.param(with_header(attributes=0x20), ErrorCode.INVALID_RECORD, id="control"),
@@ -513,7 +517,6 @@ class TestProduce:
             (produce_request("n" * 32_767, batch(b"x")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             (produce_request("target", batch(b"x"), index=9), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             (produce_request("target", batch(b"x"), index=-1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            (produce_request("target", batch(b"x"), transactional_id="t"), ErrorCode.INVALID_TXN_STATE),
         ],
     )
     def test_an_invalid_produce_request_is_refused(

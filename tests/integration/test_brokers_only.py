@@ -34,6 +34,7 @@ from holdfast_log.protocol.messages.offset_for_leader_epoch import (
 )
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaTopicState
+from holdfast_log.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.hostile_requests import harmful, internal_requests
@@ -118,6 +119,11 @@ def test_every_version_of_every_api_between_brokers_is_refused_to_clients(
         # Everybody may begin: the answer has a nonce, or says that there is no secret.
         assert answer is not None and answer.proof == b""
         assert answer.error_code == (0 if answer.nonce else ErrorCode.SECURITY_DISABLED)
+    elif request_class is WriteTxnMarkersRequest:
+        # The answer has an error for each partition.
+        assert answer is not None
+        rows = [row for each in answer.markers for topic in each.topics for row in topic.partitions]
+        assert {row.error_code for row in rows} == {REFUSED}
     else:
         assert answer is not None and answer.error_code == REFUSED
     assert state_of(broker, topic) == before

@@ -130,7 +130,7 @@ def test_a_dead_follower_shows(cluster: Cluster) -> None:
 
 
 def test_every_documented_metric_is_served_with_its_type(cluster: Cluster, tmp_path: Path) -> None:
-    """The broker has a listener with TLS: without one there are no metrics of TLS."""
+    """The broker has a listener with TLS and SASL: without one there are no metrics of them."""
     page = MonitoredAddress()
     broker = cluster.add(page.settings)
     broker.properties |= {
@@ -138,7 +138,8 @@ def test_every_documented_metric_is_served_with_its_type(cluster: Cluster, tmp_p
             f"PLAINTEXT://127.0.0.1:{broker.port},SECURE://127.0.0.1:0,"
             f"INTERNAL://127.0.0.1:{broker.brokers_port}"
         ),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SSL,INTERNAL:PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,INTERNAL:PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
         "ssl.keystore.location": Authority().issue("broker", BOTH_NAMES).write(tmp_path / "broker.pem"),
     }
     broker.start()

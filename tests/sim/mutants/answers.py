@@ -57,7 +57,7 @@ def _hold_all_members() -> Sequence[Patch]:
 
 
 def _hold_all_offsets() -> Sequence[Patch]:
-    return [(GroupStore, "has_room_for_offset", lambda self, group_id, partition, metadata: True)]
+    return [(GroupStore, "has_room_for_offset", lambda self, group_id, partition, metadata, stamp=None: True)]
 
 
 def _handle_whole() -> Sequence[Patch]:

@@ -22,6 +22,7 @@ from holdfast_log.broker.security.sasl.gates import SaslGates, SaslLimits
 from holdfast_log.broker.security.sasl.listeners import SaslSetup, sasl_setup
 from holdfast_log.broker.security.sasl.users import ScramUsers
 from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.broker.transactions.settings import TransactionVersionSetting
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import Request, Response
@@ -127,7 +128,7 @@ class Gated:
         self.dispatcher = Dispatcher(RepeatedLog(self.clock), clock_s=self.clock.seconds)
         self.dispatcher.add(
             [
-                ApiVersionsHandler(self.dispatcher),
+                ApiVersionsHandler(self.dispatcher, TransactionVersionSetting(1)),
                 SaslHandshakeHandler(self.gates),
                 SaslAuthenticateHandler(self.gates),
                 self.heartbeats,
