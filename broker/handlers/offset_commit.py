@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, succeed
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.commit_rows import offsets_of, owner_tokens
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
-from holdfast_log.coordinator.groups.shard import OffsetToCommit
 from holdfast_log.coordinator.ownership.records import PartitionKey
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -50,41 +50,23 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
             if not context.may(AclOperation.READ, AclResource.TOPIC, topic.name)
             for wanted in topic.partitions
         }
-        tokens = self._tokens(request)
+        tokens = owner_tokens(request.topics, self.metadata.topic_id, self._exists)
         if request.owner_group is None or not tokens:
             return self._commit(request, refused)
         lost = self.committers.lost(request.group_id, request.owner_group, tokens)
         return lost.addCallback(lambda keys: self._commit(request, {**_fenced(keys), **refused}))
 
-    def _tokens(self, request: OffsetCommitRequest) -> dict[PartitionKey, int]:
-        """The tokens of the partitions that the committing consumer owns."""
-        return {
-            PartitionKey(self.metadata.topic_id(topic.name), wanted.partition_index, topic.name): (
-                wanted.owner_token
-            )
-            for topic in request.topics
-            for wanted in topic.partitions
-            if wanted.owner_token >= 0
-            and self.metadata.partition(topic.name, wanted.partition_index) is not None
-        }
+    def _exists(self, partition: TopicPartition) -> bool:
+        return self.metadata.partition(*partition) is not None
 
     def _commit(
         self, request: OffsetCommitRequest, refused: Mapping[TopicPartition, ErrorCode]
     ) -> Deferred[OffsetCommitResponse]:
         """Store the offsets of all partitions but those `refused`, which the consumer has lost to another
         owner or may not read."""
-        offsets = [
-            OffsetToCommit(
-                TopicPartition(topic.name, wanted.partition_index),
-                wanted.committed_offset,
-                wanted.committed_leader_epoch,
-                wanted.committed_metadata or "",
-            )
-            for topic in request.topics
-            for wanted in topic.partitions
-            if self.metadata.partition(topic.name, wanted.partition_index) is not None
-            and TopicPartition(topic.name, wanted.partition_index) not in refused
-        ]
+        offsets = offsets_of(
+            request.topics, lambda partition: self._exists(partition) and partition not in refused
+        )
         if request.topics and not offsets:
             return succeed(_response(request, refused.items()))
         retention_ms = None if request.retention_time_ms < 0 else request.retention_time_ms

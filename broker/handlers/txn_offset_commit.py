@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.commit_rows import offsets_of, owner_tokens
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -26,8 +27,6 @@ from holdfast_log.broker.transactions.verification import CoordinatorVerifier
 from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.service import GroupService
-from holdfast_log.coordinator.groups.shard import OffsetToCommit
-from holdfast_log.coordinator.ownership.records import PartitionKey
 from holdfast_log.coordinator.shards.effects import ProducerStamp
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -66,9 +65,13 @@ class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResp
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse:
         refused = self._refused(context, request)
-        if request.topics and not _offsets(request, refused):
+
+        def is_taken(partition: TopicPartition) -> bool:
+            return partition not in refused
+
+        if request.topics and not offsets_of(request.topics, is_taken):
             return _response(request, refused.items())
-        tokens = self._tokens(request, refused)
+        tokens = owner_tokens(request.topics, self.metadata.topic_id, is_taken)
         index = self.topic.partition_of(request.group_id)
         if index is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
@@ -84,7 +87,7 @@ class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResp
             may_be_open = self.guards.end(check)
         if not may_be_open:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        offsets = _offsets(request, refused)
+        offsets = offsets_of(request.topics, is_taken)
         if request.topics and not offsets:
             return _response(request, refused.items())
         answer: PartitionErrorsAnswer = await self.groups.ask(
@@ -134,39 +137,10 @@ class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResp
                     refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return refused
 
-    def _tokens(
-        self, request: TxnOffsetCommitRequest, refused: dict[TopicPartition, ErrorCode]
-    ) -> dict[PartitionKey, int]:
-        """The tokens of the partitions that the committing consumer owns."""
-        return {
-            PartitionKey(self.metadata.topic_id(topic.name), wanted.partition_index, topic.name): (
-                wanted.owner_token
-            )
-            for topic in request.topics
-            for wanted in topic.partitions
-            if wanted.owner_token >= 0 and TopicPartition(topic.name, wanted.partition_index) not in refused
-        }
-
     def failed(
         self, context: RequestContext, request: TxnOffsetCommitRequest, error: BrokerError
     ) -> TxnOffsetCommitResponse:
         return _response(request, (), error.code)
-
-
-def _offsets(
-    request: TxnOffsetCommitRequest, refused: dict[TopicPartition, ErrorCode]
-) -> list[OffsetToCommit]:
-    return [
-        OffsetToCommit(
-            TopicPartition(topic.name, wanted.partition_index),
-            wanted.committed_offset,
-            wanted.committed_leader_epoch,
-            wanted.committed_metadata or "",
-        )
-        for topic in request.topics
-        for wanted in topic.partitions
-        if TopicPartition(topic.name, wanted.partition_index) not in refused
-    ]
 
 
 def _response(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -18,16 +18,13 @@ from holdfast_log.broker.ownership.operations import ForcedResource, ForceReleas
 from holdfast_log.broker.ownership.resources import Entry, Resource
 from holdfast_log.broker.ownership.rights import operations_of
 from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.rechecks import Recheck
 from holdfast_log.broker.replication.fetches import Fetches
 from holdfast_log.broker.requests.authorization import ClientRights
-from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock
 from holdfast_log.coordinator.ownership.records import NameKey, Owner, ResourceKey
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access
-
-DELAY_S = 1.0
-"""Time in seconds from a change of the rules to the check; changes in between are checked together."""
 
 PER_TURN = 100
 """Maximum number of readers and resources checked before other clients are served."""
@@ -39,10 +36,8 @@ _audit = logging.getLogger("holdfast_log.broker.ownership.audit")
 
 
 class Revocation:
-    """Checks everything that clients hold, within `DELAY_S` of a change and in turns of the reactor.
-
-    Call `rules_changed` after each change. A change during a check begins the check anew.
-    """
+    """Checks everything that clients hold, within `rechecks.DELAY_S` of a change. Call `rules_changed` after
+    each change."""
 
     def __init__(
         self, rights: ClientRights, fetches: Fetches, ownership: OwnershipService, clock: Clock
@@ -50,27 +45,18 @@ class Revocation:
         self._rights = rights
         self._fetches = fetches
         self._ownership = ownership
-        self._alarm = Alarm(clock, self._begin)
-        self._turn = Alarm(clock, self._go_on)
-        self._work: Iterator[None] = iter(())
+        self._recheck = Recheck(self._judged_again, PER_TURN, clock)
 
     def rules_changed(self) -> None:
         """Check soon what clients hold."""
-        if not self._alarm.is_set:
-            self._alarm.set(DELAY_S)
+        self._recheck.changed()
 
     def stop(self) -> None:
         """Check nothing any more, because the broker stops."""
-        self._alarm.cancel()
-        self._turn.cancel()
+        self._recheck.stop()
 
-    def _begin(self) -> None:
-        self._work = chain(self._fetches.judged_again(), self._owners_judged_again())
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if sum(1 for _ in islice(self._work, PER_TURN)) == PER_TURN:
-            self._turn.set(0)
+    def _judged_again(self) -> Iterator[None]:
+        return chain(self._fetches.judged_again(), self._owners_judged_again())
 
     # -- ownership ---------------------------------------------------------------------------------------
 

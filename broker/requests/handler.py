@@ -20,9 +20,6 @@ from holdfast_log.protocol.frames import Part
 Q = TypeVar("Q", bound=Request[Any])
 R = TypeVar("R", bound=Response)
 
-NO_TRANSACTIONS = "this broker has no transactions: produce without a transactional id"
-"""The reason for refusing a transactional id."""
-
 Answer: TypeAlias = "R | Deferred[R] | None"
 """Result of a handler: the response, a Deferred of it, or None if the handler answers through the context."""
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_log.broker.ownership.revocation import DELAY_S, PER_TURN
+from holdfast_log.broker.ownership.revocation import PER_TURN
+from holdfast_log.broker.rechecks import DELAY_S
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import ErrorCode
@@ -118,7 +119,7 @@ class TestFetches:
         rules.denied = {(READ, TOPIC)}
         revocation = world.ownership.revocation
         assert revocation is not None
-        revocation._begin()
+        revocation._recheck._begin()
         assert sum(len(client.answers()) for client in clients) == PER_TURN
         world.clock.advance(0)
         assert sum(len(client.answers()) for client in clients) == 1

@@ -8,8 +8,9 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.network.connection import ANONYMOUS, ServerConnection
+from holdfast_log.broker.rechecks import DELAY_S
 from holdfast_log.broker.security.sasl.metrics import SASL_METRICS
-from holdfast_log.broker.security.sasl.revocation import DELAY_S, PER_TURN, LoginRevocation
+from holdfast_log.broker.security.sasl.revocation import PER_TURN, LoginRevocation
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.heartbeat import HeartbeatResponse
 from holdfast_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
