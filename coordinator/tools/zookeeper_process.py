@@ -7,6 +7,7 @@ A child never outlives the process that started it. Its data stays in its direct
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -31,19 +32,29 @@ _STANDING = "TtZX"
 """States of a thread that does not run: stopped, traced, dead, zombie."""
 
 
+_PORTS_BEGIN = 10_000
+_PORTS_END = 32_768
+"""Servers have ports from `_PORTS_BEGIN` to before `_PORTS_END`."""
+
 _reservations: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A TCP port on loopback on which no process listens.
+    """A TCP port on loopback on which no process listens. Nor does the system give it to an outgoing
+    connection, which could have it while the server that uses it is stopped.
 
     Other processes that call this function do not get the same port while this process lives: an abstract
     Unix socket with the port in its name reserves it, also while the server that uses it is stopped.
     """
+    begin = _outgoing_ports_begin()
+    end = min(begin, _PORTS_END) if begin > _PORTS_BEGIN else _PORTS_END
     while True:
+        port = random.randrange(_PORTS_BEGIN, end)
         with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port: int = probe.getsockname()[1]
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
         reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             reservation.bind(f"\0holdfast-port-{port}")
@@ -52,6 +63,14 @@ def free_port() -> int:
             continue
         _reservations.append(reservation)
         return port
+
+
+def _outgoing_ports_begin() -> int:
+    """The first port that the system chooses for outgoing connections."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        return _PORTS_END  # As on systems that keep to IANA's range.
 
 
 def stand_still(pid: int) -> None:
