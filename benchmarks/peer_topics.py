@@ -14,10 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from confluent_kafka import KafkaException
 
 from benchmarks import load_generator
+from benchmarks.load_error import LoadError
 from benchmarks.peer_systems import PeerSystem, leaders
 from benchmarks.raw_client import PRODUCE_VERSION, batch_of, check_produced, produce_frame, read_frame
 from benchmarks.targets import create_topic, delete_topic
-from holdfast_log.protocol.headers import decode_response
+from holdfast_log.protocol.frames import join_parts
+from holdfast_log.protocol.headers import decode_response, encode_request
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from holdfast_log.protocol.messages.produce import ProduceRequest
 
 FIRST_OFFSET = 2
@@ -30,6 +33,7 @@ _SILENCE_S = 60.0
 _LED_WITHIN_S = 240.0
 _DELETED_WITHIN_S = 2.0
 _PARTITION_DELETED_WITHIN_S = 0.01
+_METADATA_VERSION = 8
 _numbers = itertools.count()
 
 
@@ -39,8 +43,10 @@ def topic_on(system: PeerSystem, partitions: int, replicas: int = 1) -> Iterator
     would take the next run's memory."""
     topic = f"peers-{next(_numbers)}"
     create_topic(system.target, topic, partitions, replicas)
-    leaders(system, topic, replicas)
+    led = leaders(system, topic, replicas)
     _wait_until_led(system, topic, partitions)
+    for address in led:
+        _wait_until_known(address, topic, partitions)
     # Kafka flushes a file to disk at the first append to each partition, and its first index entry touches a
     # new page of a mapped file, which costs up to 2 ms. This, and what other systems do then, does not belong
     # to a load that goes on for hours.
@@ -65,6 +71,22 @@ def _wait_until_led(system: PeerSystem, topic: str, partitions: int) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+def _wait_until_known(address: tuple[str, int], topic: str, partitions: int) -> None:
+    """Return once this broker's own metadata has all partitions: Kafka refuses to write to others, even where
+    it leads them. Raises LoadError if that takes long."""
+    deadline = time.monotonic() + _LED_WITHIN_S
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    frame = join_parts(encode_request(request, _METADATA_VERSION, 1))
+    with socket.create_connection(address, timeout=_SILENCE_S) as connection:
+        while time.monotonic() < deadline:
+            connection.sendall(frame)
+            (found,) = decode_response(MetadataRequest, _METADATA_VERSION, read_frame(connection)).topics
+            if len(found.partitions) == partitions and all(each.leader_id >= 0 for each in found.partitions):
+                return
+            time.sleep(0.05)
+    raise LoadError(f"{address[0]}:{address[1]} does not know all partitions of {topic}")
 
 
 def _has_files(system: PeerSystem, topic: str) -> bool:

@@ -28,18 +28,21 @@ LOOPBACK, NAMESPACES, RELAYS = "loopback", "namespaces", "relays"
 PLAIN, HOOKS, EXT4 = "plain", "hooks", "ext4"
 """Machines: a direct start of the brokers, `HookedMachine`, and `Ext4Machine`."""
 SESSION_TIMEOUT_MS = 6000
+_FAILURES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """How a cell ended. `error` is empty if the cell ran to its end. `longest_pause_s` is the longest time in
     which any partition acknowledged nothing to its client. `network` and `machine` name the means by which
-    the fault was made."""
+    the fault was made. `failed` counts the records that a client gave up; `failures` has some of the errors.
+    """
 
     name: str
     network: str
     findings: Findings
     failed: int = 0
+    failures: tuple[str, ...] = ()
     diverged: tuple[str, ...] = ()
     longest_pause_s: float = 0.0
     seconds: float = 0.0
@@ -54,7 +57,7 @@ class Verdict:
     def troubles(self) -> str:
         """Everything that is wrong, as text; empty if the cell holds."""
         found = [f"{count} {name}" for name, count in self.findings.faults.items()]
-        found += [f"{self.failed} failed"] if self.failed else []
+        found += [f"{self.failed} failed: {'; '.join(self.failures)}"] if self.failed else []
         found += [f"replicas of {name} differ" for name in self.diverged]
         return ", ".join([*found, *([self.error] if self.error else [])])
 
@@ -65,7 +68,8 @@ class Verdict:
     def from_json(cls, line: str) -> Verdict:
         values = json.loads(line)
         findings, apart = Findings(**values["findings"]), tuple(values["diverged"])
-        return cls(**{**values, "findings": findings, "diverged": apart})
+        failures = tuple(values["failures"])
+        return cls(**{**values, "findings": findings, "failures": failures, "diverged": apart})
 
 
 def run(
@@ -94,6 +98,7 @@ def run(
             for load in scene.loads:
                 for partition, account in enumerate(load.partitions):
                     findings += compare(account, stored[load.topic, partition])
+            failures = [f"{load.client}: {failure}" for load in scene.loads for failure in load.failures]
             scene.close_brokers()
             apart = [
                 name
@@ -108,7 +113,8 @@ def run(
                 cell.name,
                 network,
                 findings,
-                failed=sum(len(load.failures) for load in scene.loads),
+                failed=len(failures),
+                failures=tuple(sorted(set(failures))[:_FAILURES_SHOWN]),
                 diverged=tuple(apart),
                 longest_pause_s=max(
                     account.longest_pause_s() for load in scene.loads for account in load.partitions
