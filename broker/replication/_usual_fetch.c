@@ -1079,9 +1079,9 @@ static int
 ask_python(Kept *self, PyObject *method)
 {
     PyObject *usual = Py_NewRef(self->usual);
+    self->counted = NO_COUNT; /* Python counts again. */
     PyObject *answered = PyObject_CallMethodObjArgs(usual, method, (PyObject *)self, NULL);
     Py_DECREF(usual);
-    self->counted = NO_COUNT;
     int is_answered = answered == NULL ? -1 : PyObject_IsTrue(answered);
     Py_XDECREF(answered);
     return is_answered;
@@ -1329,6 +1329,19 @@ kept_ask(Kept *self, PyObject *key)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(count_doc, "count(end_offset, size): see usual_fetch.KeptFetch.count.");
+
+static PyObject *
+kept_count(Kept *self, PyObject *args)
+{
+    Found found = {0};
+    if (!PyArg_ParseTuple(args, "LL:count", &found.end_offset, &found.size)
+        || (self->partition != NULL && note_count(self, &found) < 0)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(run_out_doc, "run_out(): see waiting.Parked.run_out.");
 
 static PyObject *
@@ -1461,7 +1474,7 @@ kept_wait(Kept *self, PyObject *args)
 PyDoc_STRVAR(needed_doc, "The bytes of the key before which the fetch is not complete; None: it may be at any time.");
 
 static PyObject *
-kept_count(Kept *self, PyObject *key)
+counted_bytes(Kept *self, PyObject *key)
 {
     if (self->counted == NO_COUNT) {
         Py_RETURN_NONE;
@@ -1469,7 +1482,7 @@ kept_count(Kept *self, PyObject *key)
     return PyLong_FromLongLong(self->counted);
 }
 
-static PyMethodDef count_method = {"needed", (PyCFunction)kept_count, METH_O, needed_doc};
+static PyMethodDef needed_method = {"needed", (PyCFunction)counted_bytes, METH_O, needed_doc};
 
 static PyObject *
 kept_needed(Kept *self, void *unused)
@@ -1477,12 +1490,13 @@ kept_needed(Kept *self, void *unused)
     if (self->min_bytes <= 1 || self->is_over) {
         Py_RETURN_NONE;
     }
-    return PyCFunction_New(&count_method, (PyObject *)self);
+    return PyCFunction_New(&needed_method, (PyObject *)self);
 }
 
 static PyMethodDef kept_methods[] = {
     {"ask", (PyCFunction)kept_ask, METH_O, ask_doc},
     {"cancel", (PyCFunction)kept_cancel, METH_NOARGS, cancel_doc},
+    {"count", (PyCFunction)kept_count, METH_VARARGS, count_doc},
     {"expire", (PyCFunction)kept_expire, METH_NOARGS, expire_doc},
     {"forget", (PyCFunction)kept_forget, METH_NOARGS, forget_doc},
     {"refuse", (PyCFunction)kept_refuse, METH_NOARGS, refuse_doc},
@@ -1574,7 +1588,7 @@ read_broker(PyObject *tuple, Broker *broker)
 
 static PyObject *
 keep(const Broker *broker, const Wanted *wanted, const Asked *asked, PyObject *connection, PyObject *wish,
-     long long min_bytes, long long max_bytes, const Found *found, const Session *session)
+     long long min_bytes, long long max_bytes, int is_read, const Found *found, const Session *session)
 {
     Kept *kept = (Kept *)PyType_GenericAlloc(kept_type, 0);
     PyObject *key = kept == NULL ? NULL : PyObject_GetAttr(asked->partition, s_key);
@@ -1614,7 +1628,9 @@ keep(const Broker *broker, const Wanted *wanted, const Asked *asked, PyObject *c
     kept->version = asked->version;
     kept->correlation_id = asked->correlation_id;
     kept->is_over = 1;
-    if (kept->keys == NULL || kept->owner == NULL || kept->answers_key == NULL || note_count(kept, found) < 0) {
+    kept->counted = NO_COUNT;
+    if (kept->keys == NULL || kept->owner == NULL || kept->answers_key == NULL
+        || (is_read && note_count(kept, found) < 0)) {
         Py_DECREF((PyObject *)kept);
         return NULL;
     }
@@ -1680,7 +1696,7 @@ begin_reading(const Broker *broker, const Wanted *wanted, const Asked *asked, Py
         outcome = Py_NewRef(Py_None);
     }
     else if (is_usual == 1 && must_wait) {
-        outcome = keep(broker, wanted, asked, connection, wish, min_bytes, max_bytes, &found, session);
+        outcome = keep(broker, wanted, asked, connection, wish, min_bytes, max_bytes, is_read, &found, session);
     }
     else if (is_usual == 1 && session->session == NULL) {
         outcome = answer_of(asked, &found);

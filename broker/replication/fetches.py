@@ -188,7 +188,8 @@ class Fetches:
             fetch = SessionFetch(self._replicas, session, limits, locate, give, is_full=False)
             return fetch.read_again(ends=ends)
         read = read_kept(self._replicas, kept)
-        if not ends and not is_complete(read, kept.min_bytes):
+        if not ends and read.read is not None and not is_complete(read, kept.min_bytes):
+            kept.count(read.read.end_offset, read.size)
             return False
         self.give_one(functools.partial(answers.one, kept), read)
         return True

@@ -71,9 +71,7 @@ class SessionFetch:
         parked = waiting.park((), limits.max_wait_ms, self._check, self._finish, self._connection)
         if not parked.is_over:
             session.waiting = parked
-            for read in self._reads:
-                self._counted[cast(SessionPartition, read.member)] = counted_bytes(replicas, read)
-            self._note_needed()
+            self._count_reads()
 
     def read_again(self, *, ends: bool) -> bool:
         """Read for a fetch that was begun by `UsualFetches`, and answer it if it is complete or `ends`.
@@ -82,10 +80,15 @@ class SessionFetch:
         self._read()
         is_complete = self._total >= self._limits.min_bytes or any(read.is_final for read in self._reads)
         if not ends and not is_complete:
-            self._session.need({})
+            self._count_reads()
             return False
         self._end()
         return True
+
+    def _count_reads(self) -> None:
+        for read in self._reads:
+            self._counted[cast(SessionPartition, read.member)] = counted_bytes(self._replicas, read)
+        self._note_needed()
 
     def _note_needed(self) -> None:
         """Note what the fetch needs of each partition that it has read; it looks at the others at any change.

@@ -39,6 +39,11 @@ class KeptFetch(Protocol):
     owner: int
     """The id of the connection."""
 
+    def count(self, end_offset: int, size: int, /) -> None:
+        """Note what Python has read for the fetch, which waits on: `size` bytes up to `end_offset`. So it is
+        not looked at before the bytes that it lacks have been appended."""
+        ...
+
     def wait(self, dispatcher: Any, reply: Any, encode: Any, times: Any, /) -> None:
         """See `requests.handler.Waits`."""
         ...
