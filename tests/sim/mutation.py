@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from unittest import mock
 
 from tests.sim.plan import THREE, Shape
-
-Patch = tuple[Any, str, Any]
-"""An object, the name of one of its attributes, and the attribute's new value."""
+from tests.sim.stand_ins import Patch as Patch
+from tests.sim.stand_ins import switches_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,9 @@ class Mutation:
 
 @contextmanager
 def mutated(mutation: Mutation) -> Iterator[None]:
-    patches = [mock.patch.object(*patch) for patch in mutation.patches()]
+    """Put the bug back meanwhile. Compiled code that does the work of a replaced function is switched off."""
+    replaced = mutation.patches()
+    patches = [mock.patch.object(*patch) for patch in (*replaced, *switches_for(replaced))]
     for patch in patches:
         patch.start()
     try:

@@ -17,7 +17,7 @@ from holdfast_log.broker.ownership.resources import Entry, Requester, Resource, 
 from holdfast_log.broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.ownership.table import OwnershipTable
-from holdfast_log.broker.replication import one_fetch, plain_fetch
+from holdfast_log.broker.replication import one_fetch, plain_fetch, session_fetch
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.conditions import Conditions
@@ -110,6 +110,7 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
     return [
         (grants, "lose", lose_gently),
         (plain_fetch, "read_all", read_without_asking_again),
+        (session_fetch, "read_all", read_without_asking_again),
         (one_fetch, "read_one", read_one_without_asking_again),
     ]
 
