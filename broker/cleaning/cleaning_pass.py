@@ -144,7 +144,7 @@ class CleaningPass:
     def _transactions(self, first_offset: int) -> PassTransactions:
         """The transactions from an offset on."""
         log = self._log
-        aborted = aborted_between(log, first_offset, self._plan.segments[-1].next_offset)
+        aborted, _ = aborted_between(log, first_offset, self._plan.segments[-1].next_offset)
         bare = ((each.producer_id, each.epoch) for each in log.producers.entries() if not each.batches)
         return PassTransactions(aborted, frozenset(bare))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, fail, gatherResults
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred, ensureDeferred, fail
 
-from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
+from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.transactions.effects import TransactionAnswer
 from holdfast_log.coordinator.transactions.records import by_topic
 from holdfast_log.coordinator.transactions.service import TransactionService
@@ -21,22 +21,44 @@ from holdfast_log.protocol.messages.describe_transactions import (
     TransactionTopicData,
 )
 
+_PARTITION_BYTES = 24
+"""The price of a partition of a transaction in the work of a turn: partitions are sorted."""
+
 
 @dataclass(eq=False)
 class DescribeTransactionsHandler(Handler[DescribeTransactionsRequest, DescribeTransactionsResponse]):
     request = DescribeTransactionsRequest
     transactions: TransactionService
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: DescribeTransactionsRequest
     ) -> Deferred[DescribeTransactionsResponse]:
-        asked = [
-            self._ask(context, each).addErrback(_failed, each)
-            for each in dict.fromkeys(request.transactional_ids)
-        ]
-        return gatherResults(asked).addCallback(_response)
+        return ensureDeferred(self._answer(context, request))
 
-    def _ask(self, context: RequestContext, transactional_id: str) -> Deferred[DescribedTransaction]:
+    async def _answer(
+        self, context: RequestContext, request: DescribeTransactionsRequest
+    ) -> DescribeTransactionsResponse:
+        with self.answers.begin(context, DescribeTransactionsResponse) as answer:
+            rows = answer.rows(DescribedTransaction)
+            # Each id once: its transaction may have ten thousand partitions.
+            for transactional_id in dict.fromkeys(request.transactional_ids):
+                rows.add(await self._row(answer, transactional_id))
+            return _response(rows.finish())
+
+    async def _row(self, answer: LongAnswer, transactional_id: str) -> DescribedTransaction:
+        context = answer.context
+        try:
+            found = await answer.outcome(self._ask(context, transactional_id))
+        except BrokerError as error:
+            await answer.afford(len(transactional_id))
+            return _refused(transactional_id, error.code)
+        partitions = 0 if found.transaction is None else len(found.transaction.partitions)
+        if not await answer.afford(len(transactional_id) + _PARTITION_BYTES * partitions):
+            return _refused(transactional_id, answer.too_long.code)
+        return _described(context, transactional_id, found)
+
+    def _ask(self, context: RequestContext, transactional_id: str) -> Deferred[TransactionAnswer]:
         denied = context.denial(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
         if denied is None and not transactional_id:
             denied = BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
@@ -44,7 +66,7 @@ class DescribeTransactionsHandler(Handler[DescribeTransactionsRequest, DescribeT
             return fail(denied)
         return self.transactions.ask(
             transactional_id, lambda shard, waiting, _: shard.describe(waiting, transactional_id)
-        ).addCallback(lambda answer: _described(context, transactional_id, answer))
+        )
 
     def failed(
         self, context: RequestContext, request: DescribeTransactionsRequest, error: BrokerError
@@ -54,10 +76,6 @@ class DescribeTransactionsHandler(Handler[DescribeTransactionsRequest, DescribeT
 
 def _response(rows: list[DescribedTransaction]) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=rows)
-
-
-def _failed(failure: Failure, transactional_id: str) -> DescribedTransaction:
-    return _refused(transactional_id, refusal(failure).code)
 
 
 def _refused(transactional_id: str, error: ErrorCode) -> DescribedTransaction:

@@ -66,6 +66,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
                 now_ms=now_ms,
                 expected=expected,
                 new_producer_id=new_producer_id,
+                source=context.source,
             )
 
         return self.transactions.ask_with_id(transactional_id, event).addCallbacks(

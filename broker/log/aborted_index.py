@@ -10,6 +10,7 @@ write; a flush writes it before the recovery point may pass the marker, so recov
 from __future__ import annotations
 
 import struct
+import sys
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
@@ -130,16 +131,24 @@ class AbortedIndex:
 
     # Reading.
 
-    def find(self, first_offset: int, end_offset: int) -> tuple[list[AbortedEntry], bool]:
-        """The aborted transactions with offsets from `first_offset` to before `end_offset`, and whether the
-        indexes of later segments have no others."""
+    def find(
+        self, first_offset: int, end_offset: int, ends_max: int = sys.maxsize
+    ) -> tuple[list[AbortedEntry], bool, int]:
+        """The aborted transactions with offsets from `first_offset` to before `end_offset`, whether the
+        indexes of later segments have no others, and the end. If more than `ends_max` of them end before it,
+        the end is that of so many."""
         found: list[AbortedEntry] = []
         for entry in self._from(first_offset):
+            if entry.last_offset < end_offset:
+                if not ends_max:
+                    end_offset = entry.last_offset
+                else:
+                    ends_max -= 1
             if entry.first_offset < end_offset:
                 found.append(entry)
             if entry.last_stable_offset >= end_offset:
-                return found, True
-        return found, False
+                return found, True, end_offset
+        return found, False, end_offset
 
     def entries(self) -> list[AbortedEntry]:
         """All entries."""

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from holdfast_log.broker.log.aborted_search import aborted_between
+from holdfast_log.broker.log.aborted_search import with_aborted
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.truncation import truncate_fully_and_start_at, truncate_to
 from holdfast_log.broker.replication.admission import (
@@ -377,21 +377,20 @@ class Partition:
                     None,
                 ),
             )
-        records, first_offset, next_offset, unchecked = log.read(
+        read, aborted = log.read(
             offset, max_bytes,
             upper_offset=upper_offset, min_one_batch=min_one_batch, skips_empty=replica_id == CONSUMER_ID,
-        )  # fmt: skip
-        aborted = None
-        if is_committed and records is not None:
-            aborted = aborted_between(log, first_offset, next_offset) or None
+        ), None  # fmt: skip
+        if is_committed and read.slice is not None:
+            read, aborted = with_aborted(log, offset, max_bytes, read)
         found = _new_tuple(
             PartitionRead,
             (
-                high_watermark, log.log_start_offset, upper_offset, records, unchecked, None,
-                stable_offset, aborted,
+                high_watermark, log.log_start_offset, upper_offset, read.slice, read.unchecked, None,
+                stable_offset, aborted or None,
             ),
         )  # fmt: skip
-        if shared is not None and unchecked is None:
+        if shared is not None and read.unchecked is None:
             shared[wish] = found
         return found
 

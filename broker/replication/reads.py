@@ -23,6 +23,9 @@ SMALL_BYTES = 8 << 10
 file."""
 _COPIED_BYTES_MAX = 256 << 10
 """Maximum bytes that one response copies."""
+_ABORTED_BYTES = 4 << 10
+"""Bytes of records that a response has less for each aborted transaction that it names, since to name it
+takes time: a response of 50 MiB names some ten thousand."""
 
 
 class Read:
@@ -102,20 +105,21 @@ def read_all(
     """Read the partitions in order, each within what is left of `max_bytes`. Returns the bytes read.
 
     The first batch is read whole, whatever its size (KIP-74). When no bytes are left, further partitions are
-    still looked up for their high watermark; with `stops_when_full` they are not, and have no `read`.
+    still looked up for their high watermark; with `stops_when_full` they are not, and have no `read`. An
+    aborted transaction that the response has to name takes the place of `_ABORTED_BYTES` of records.
     """
-    total = 0
+    total = named_bytes = 0
     # Checked once per fetch: one fetch may exceed the rate slightly.
     holds_back = replica_id >= 0 and replicas.throttle.is_over(replicas.monotonic_ms())
     for read in reads:
         wanted = read.wanted
         if read.error is not None:
             continue
-        if stops_when_full and total >= max_bytes > 0:
+        if stops_when_full and total + named_bytes >= max_bytes > 0:
             read.read = None
             continue
         is_held = holds_back and _is_held_back(replicas, read, replica_id)
-        left = 0 if is_held else max_bytes - total
+        left = 0 if is_held else max_bytes - total - named_bytes
         if wanted.partition_max_bytes < left:
             left = wanted.partition_max_bytes
         try:
@@ -129,6 +133,8 @@ def read_all(
             continue
         if found.records is not None:
             total += found.records.length
+        if found.aborted is not None:
+            named_bytes += len(found.aborted) * _ABORTED_BYTES
     return total
 
 

@@ -52,6 +52,12 @@ class RequestContext:
         return ANONYMOUS if self.connection is None else self.connection.principal
 
     @property
+    def source(self) -> str:
+        """Who the client is, for limits that each client has for itself (`ServerConnection.source`); empty
+        for a request from this broker to itself."""
+        return "" if self.connection is None else self.connection.source
+
+    @property
     def listener(self) -> str | None:
         """Name of the listener that received the request; None for a request from this broker to itself."""
         return None if self.connection is None else self.connection.listener

@@ -48,6 +48,23 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "transaction.state.max.bytes.per.source",
+        SettingType.LONG,
+        16 * 1024 * 1024,
+        "Maximum bytes of `transaction.state.max.bytes` for the transactional ids of one source: of a "
+        "principal, or of an address whose clients have none. A source with more gets POLICY_VIOLATION for "
+        "new ids and partitions; others go on.",
+        minimum=1,
+    ),
+    Setting(
+        "transaction.max.partitions",
+        SettingType.INT,
+        10_000,
+        "Maximum number of partitions of one open transaction. A request to add more is refused with "
+        "POLICY_VIOLATION: the coordinator stores all of them again whenever one is added.",
+        minimum=1,
+    ),
+    Setting(
         "transaction.state.log.num.partitions",
         SettingType.INT,
         50,
@@ -118,4 +135,6 @@ def transaction_settings(settings: Mapping[str, Any]) -> TransactionSettings:
         id_expiration_ms=settings["transactional.id.expiration.ms"],
         version=settings["transaction.version"],
         state_bytes_max=settings["transaction.state.max.bytes"],
+        source_bytes_max=settings["transaction.state.max.bytes.per.source"],
+        partitions_max=settings["transaction.max.partitions"],
     )

@@ -59,9 +59,10 @@ class TransactionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TransactionsAnswer:
-    """The answer to ListTransactions: id, producer id and state of each."""
+    """The answer to ListTransactions: all that a shard had at a time, in ms since the epoch."""
 
     transactions: Sequence[tuple[str, Transaction]]
+    now_ms: int
 
 
 @dataclass(slots=True)

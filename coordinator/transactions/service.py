@@ -16,9 +16,10 @@ from holdfast_log.coordinator.shards.hosted_shard import HostedShard, ShardEvent
 from holdfast_log.coordinator.shards.log import ShardLog
 from holdfast_log.coordinator.shards.service import ShardHosts
 from holdfast_log.coordinator.transactions.effects import MarkersToWrite, ProducerIdWanted
+from holdfast_log.coordinator.transactions.memory import TransactionMemory
 from holdfast_log.coordinator.transactions.partitions import TRANSACTIONS_TOPIC
 from holdfast_log.coordinator.transactions.settings import TransactionSettings
-from holdfast_log.coordinator.transactions.shard import TransactionMemory, TransactionShard
+from holdfast_log.coordinator.transactions.shard import TransactionShard
 from holdfast_log.coordinator.transactions.states import TransactionState
 from holdfast_log.protocol.topic_partition import TopicPartition
 

@@ -17,3 +17,7 @@ class TransactionSettings:
     """transaction.version: from 1 on records are flexible."""
     state_bytes_max: int = 64 << 20
     """transaction.state.max.bytes: of all transactional ids of a broker."""
+    source_bytes_max: int = 16 << 20
+    """transaction.state.max.bytes.per.source: of those of one principal or address."""
+    partitions_max: int = 10_000
+    """transaction.max.partitions: of one open transaction."""

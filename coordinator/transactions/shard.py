@@ -15,7 +15,7 @@ The shard uses no clock, network or log. Times are ms since the epoch and must n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holdfast_log.coordinator.shards.effects import (
     OversizedRecords,
@@ -43,6 +43,7 @@ from holdfast_log.coordinator.transactions.epochs import (
     may_init,
     next_epoch,
 )
+from holdfast_log.coordinator.transactions.memory import NO_SOURCE, ShardMemory, TransactionMemory, price
 from holdfast_log.coordinator.transactions.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -63,15 +64,6 @@ RETRY_MS = 1_000
 """Pause before a change that the log has refused, and that no client repeats, is tried again, in ms."""
 _DUE_PER_TICK = 100
 """Deadlines handled in one event."""
-_ID_PRICE = 400
-_PARTITION_PRICE = 150
-
-
-@dataclass(slots=True)
-class TransactionMemory:
-    """Bytes of the transactional ids of all shards of a broker."""
-
-    bytes: int = 0
 
 
 class TransactionShard:
@@ -79,8 +71,7 @@ class TransactionShard:
 
     def __init__(self, settings: TransactionSettings, memory: TransactionMemory | None = None) -> None:
         self._settings = settings
-        self._memory = memory or TransactionMemory()
-        self._bytes = 0
+        self._memory = ShardMemory(settings, memory or TransactionMemory())
         self._transactions: dict[str, Transaction] = {}
         self._timers: Timers[str] = Timers()
 
@@ -128,9 +119,7 @@ class TransactionShard:
         return TransactionResult()
 
     def close(self) -> None:
-        self._memory.bytes -= self._bytes
-        self._bytes = 0
-        self._memory = TransactionMemory()
+        self._memory.close()
 
     # Time
 
@@ -167,16 +156,17 @@ class TransactionShard:
         now_ms: int,
         expected: ProducerName | None = None,
         new_producer_id: int | None = None,
+        source: str = NO_SOURCE,
     ) -> TransactionResult:
         """InitProducerId with a transactional id. `expected` is what the producer says to have; answered with
-        `ProducerIdWanted` if that needs a `new_producer_id`."""
+        `ProducerIdWanted` if that needs a `new_producer_id`. The memory of the id counts to its `source`."""
         result = TransactionResult()
         if not 0 < timeout_ms <= self._settings.max_timeout_ms:
             result.reply(request, ProducerAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
             return result
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            self._create(result, request, transactional_id, timeout_ms, new_producer_id, now_ms)
+            self._create(result, request, transactional_id, timeout_ms, new_producer_id, now_ms, source)
             return result
         if not may_init(transaction, expected):
             result.reply(request, ProducerAnswer(ErrorCode.PRODUCER_FENCED))
@@ -191,6 +181,7 @@ class TransactionShard:
             case state:
                 found = next_epoch(transaction, expected, new_producer_id)
                 if isinstance(found, NextEpoch):
+                    self._memory.adopt(transactional_id, transaction, source)
                     renewed = replace(_renewed(transaction, found, timeout_ms, now_ms), state=state)
                     self._store(result, transactional_id, renewed)
                     result.reply(request, _answer(ProducerName(found.producer_id, found.epoch)))
@@ -235,7 +226,8 @@ class TransactionShard:
             updated_ms=now_ms,
             client_version=client_version,
         )
-        if not self._has_room(_price(transactional_id, added) - _price(transactional_id, transaction)):
+        grown = price(transactional_id, added) - price(transactional_id, transaction)
+        if self._are_too_many(added.partitions) or not self._memory.has_room(transactional_id, grown):
             result.reply(request, PartitionsAnswer(ErrorCode.POLICY_VIOLATION))
             return result
         self._store(result, transactional_id, added)
@@ -317,25 +309,11 @@ class TransactionShard:
             result.reply(request, TransactionAnswer(ErrorCode.NONE, transaction))
         return result
 
-    def list(
-        self,
-        request: RequestToken,
-        states: Collection[TransactionState] | None,
-        producer_ids: Collection[int],
-        open_for_ms: int,
-        now_ms: int,
-    ) -> TransactionResult:
-        """ListTransactions. `states` None and no `producer_ids` mean all; those that have been open for up to
-        `open_for_ms` are left out, unless it is below 0."""
+    def list(self, request: RequestToken, now_ms: int) -> TransactionResult:
+        """ListTransactions: all that are known, as they are now. Whoever asks chooses among them, a few at a
+        time: there may be many."""
         result = TransactionResult()
-        found = [
-            (transactional_id, each)
-            for transactional_id, each in self._transactions.items()
-            if (states is None or each.state in states)
-            and (not producer_ids or each.producer_id in producer_ids)
-            and (open_for_ms < 0 or now_ms - each.started_ms > open_for_ms)
-        ]
-        result.reply(request, TransactionsAnswer(found))
+        result.reply(request, TransactionsAnswer([*self._transactions.items()], now_ms))
         return result
 
     # Markers
@@ -362,6 +340,9 @@ class TransactionShard:
 
     # Changes
 
+    def _are_too_many(self, partitions: frozenset[TopicPartition]) -> bool:
+        return len(partitions) > self._settings.partitions_max
+
     def _create(
         self,
         result: TransactionResult,
@@ -370,6 +351,7 @@ class TransactionShard:
         timeout_ms: int,
         new_producer_id: int | None,
         now_ms: int,
+        source: str,
     ) -> None:
         if len(transactional_id.encode()) > _ID_BYTES_MAX:
             result.reply(request, ProducerAnswer(ErrorCode.INVALID_REQUEST))
@@ -377,9 +359,10 @@ class TransactionShard:
             result.reply(request, ProducerIdWanted())
         else:
             created = Transaction(new_producer_id, 0, timeout_ms, _S.EMPTY, frozenset(), now_ms)
-            if not self._has_room(_price(transactional_id, created)):
+            if not self._memory.has_room(transactional_id, price(transactional_id, created), source):
                 result.reply(request, ProducerAnswer(ErrorCode.POLICY_VIOLATION))
                 return
+            self._memory.adopt(transactional_id, None, source)
             self._store(result, transactional_id, created)
             result.reply(request, _answer(ProducerName(new_producer_id, 0)))
 
@@ -440,9 +423,7 @@ class TransactionShard:
     def _put(self, transactional_id: str, transaction: Transaction | None) -> None:
         """Change a transactional id without a record."""
         before = self._transactions.get(transactional_id)
-        grown = _price(transactional_id, transaction) - _price(transactional_id, before)
-        self._bytes += grown
-        self._memory.bytes += grown
+        self._memory.changed(transactional_id, before, transaction)
         if transaction is not None:
             self._transactions[transactional_id] = transaction
         elif before is not None:
@@ -459,9 +440,6 @@ class TransactionShard:
         else:
             return
         self._timers.set(transactional_id, max(due_ms, not_before_ms))
-
-    def _has_room(self, grown: int) -> bool:
-        return grown <= 0 or self._memory.bytes + grown <= self._settings.state_bytes_max
 
 
 def _check_producer(transaction: Transaction | None, producer: ProducerName) -> ErrorCode:
@@ -511,10 +489,3 @@ def _markers(transactional_id: str, transaction: Transaction) -> MarkersToWrite:
 
 def _answer(producer: ProducerName) -> ProducerAnswer:
     return ProducerAnswer(ErrorCode.NONE, producer.producer_id, producer.epoch)
-
-
-def _price(transactional_id: str, transaction: Transaction | None) -> int:
-    """Bytes of a transactional id in memory."""
-    if transaction is None:
-        return 0
-    return _ID_PRICE + 2 * len(transactional_id) + _PARTITION_PRICE * len(transaction.partitions)

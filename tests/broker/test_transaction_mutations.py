@@ -14,6 +14,7 @@ from holdfast_log.broker.log import aborted_search, producer_state, recovery
 from holdfast_log.broker.log.aborted_index import AbortedIndex
 from holdfast_log.broker.log.producer_state import NO_MARKER, ProducerStates
 from holdfast_log.broker.log.transactions import Transactions
+from holdfast_log.broker.replication import reads
 from holdfast_log.broker.replication.partition import Partition
 from tests.broker.cleaning import test_transactions as of_cleaner
 from tests.broker.log import test_transactions as of_log
@@ -71,6 +72,7 @@ def of(test: Callable[[], None]) -> Check:
 
 _end, _first_unstable = Transactions.end, Transactions.first_unstable
 _marker = PassTransactions.end
+_find = AbortedIndex.find
 
 
 def end_at_once(self: Transactions, first_offset: int, marker_offset: int) -> int:
@@ -91,7 +93,14 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
         of(of_log.test_recovery_rebuilds_an_index_that_was_lost_or_is_behind),
     ),
     "readers are told of no aborted transactions": (
-        of_log, "aborted_between", lambda log, first, end: [], walk,
+        of_log, "aborted_between", lambda log, first, end, *ends_max: ([], end), walk,
+    ),
+    "one read names all aborted transactions": (
+        AbortedIndex, "find", lambda self, first, end, ends_max=0: _find(self, first, end), walk,
+    ),
+    "a response names aborted transactions without a limit": (
+        reads, "_ABORTED_BYTES", 0,
+        in_world(of_leader.test_a_response_names_a_limited_number_of_aborted_transactions),
     ),
     "a full table forgets open transactions": (
         ProducerStates, "is_in_transaction", lambda self, producer_id: False,

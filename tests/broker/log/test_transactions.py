@@ -127,12 +127,23 @@ class TransactionMachine(RuleBasedStateMachine):
         _, _, aborted = history(self.events)
         end = self.log.log_end_offset
         for first, last in ((0, end), (end // 3, 2 * end // 3), (end // 2, end), (0, end // 2)):
-            found = aborted_between(self.log, first, last)
+            found, until = aborted_between(self.log, first, last)
+            assert until == last
             expected = [each for each in aborted if each.last_offset >= first and each.first_offset < last]
             # Behind a marker with which the log was stable up to the range's end nothing is looked for.
             stable = next((n for n, each in enumerate(aborted) if each.last_stable_offset >= last), None)
             assert found == [each for each in expected if stable is None or each in aborted[: stable + 1]]
             assert {each for each in expected if each.last_stable_offset <= last} <= set(found)
+            self._the_same_is_found_in_parts(first, last)
+
+    def _the_same_is_found_in_parts(self, first: int, last: int) -> None:
+        """A reader that is told of few transactions at a time reads on from where its read has ended."""
+        while first < last:
+            found, until = aborted_between(self.log, first, last, 1)
+            assert first < until <= last, "it gets on"
+            assert (found, until) == aborted_between(self.log, first, until)
+            assert sum(each.last_offset < until for each in found) <= 1
+            first = until
 
     @invariant()
     def a_follower_has_the_same(self) -> None:

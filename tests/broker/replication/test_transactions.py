@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
+from holdfast_log.broker.log import aborted_search
 from holdfast_log.broker.replication.verifying import Verdicts
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.control_records import EndMarker, end_marker_of
@@ -147,6 +148,43 @@ def test_readers_learn_of_aborted_transactions_in_their_range(world: World) -> N
     data = read(world, partition_max_bytes=1)
     assert (end(data), aborted(data)) == (2, [(PRODUCER, 0)])
     assert read(world, isolation=0).aborted_transactions is None
+
+
+def test_a_read_ends_where_too_many_aborted_transactions_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aborted_search, "ENDS_MAX", 2)
+    world.assign("t")
+    abort_each(world, "t", 5)
+    offset = 0
+    told: set[tuple[int, int]] = set()
+    while offset < 10:
+        data = read(world, offset)
+        assert len(aborted(data)) <= 3, "two that end in the read, and one whose marker is the next"
+        assert end(data) > offset
+        told.update(aborted(data))
+        offset = end(data)
+    assert told == {(PRODUCER, 2 * number) for number in range(5)}
+
+
+def test_a_response_names_a_limited_number_of_aborted_transactions(world: World) -> None:
+    for topic in ("t", "u"):
+        world.assign(topic)
+        abort_each(world, topic, 3)
+    of_t, of_u = (fetch_request(world.topic_id(topic), 0, min_bytes=0) for topic in ("t", "u"))
+    of_t.isolation_level, of_t.max_bytes = 1, 12 << 10
+    of_t.topics += of_u.topics
+    first, second = (each.partitions[0] for each in world.client().call(of_t).responses)
+    assert len(aborted(first)) == 3
+    assert not second.records, "the bytes are used up by what the response has to name"
+
+
+def abort_each(world: World, topic: str, count: int) -> None:
+    """Transactions of one record, which are all aborted."""
+    for number in range(count):
+        records = transactional_batch(b"x", sequence=number)
+        only_produced(world.client().call(transactional(records, topic)))  # type: ignore[arg-type]
+        assert marked(world, is_commit=False, topic=topic) == ErrorCode.NONE
 
 
 def test_a_transaction_is_unstable_until_its_marker_is_committed(world: World) -> None:

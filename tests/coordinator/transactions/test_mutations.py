@@ -17,6 +17,7 @@ from holdfast_log.coordinator.groups.offsets import GroupOffsets
 from holdfast_log.coordinator.groups.pending_offsets import PendingOffsets
 from holdfast_log.coordinator.shards.hosted_shard import HostedShard
 from holdfast_log.coordinator.transactions import shard as machine
+from holdfast_log.coordinator.transactions.memory import ShardMemory
 from holdfast_log.coordinator.transactions.shard import TransactionShard
 from holdfast_log.protocol.errors import ErrorCode
 from tests.broker.shards import test_replay as of_replay
@@ -31,6 +32,7 @@ Check = Callable[[], None]
 _fence = TransactionShard._fence
 _loaded = TransactionShard.loaded
 _marked = TransactionShard.marked
+_has_room, _adopt = ShardMemory.has_room, ShardMemory.adopt
 _verify = TransactionShard.verify_partitions
 _end_transaction = GroupOffsets.end_transaction
 
@@ -70,6 +72,15 @@ def forgotten(self: Any, marker: Any) -> None:
     """A marker that was not written is not sent again."""
 
 
+def only_new_ids_count(self: Any, name: str, grown: int, source: str | None = None) -> bool:
+    return source is None or _has_room(self, name, grown, source)
+
+
+def adopts_once(self: Any, name: str, known: Any, source: str) -> None:
+    if known is None:
+        _adopt(self, name, known, source)
+
+
 MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "a marker is sent before its decision is durable": (
         HostedShard, "_may_answer", lambda self, result, committed: True,
@@ -82,6 +93,21 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "a new coordinator finishes nothing": (
         TransactionShard, "loaded", finishes_nothing,
         lambda: of_shard.test_a_new_coordinator_finishes_what_was_decided(True),
+    ),
+    "one source may use all the memory": (
+        ShardMemory, "has_room", lambda self, name, grown, source=None: True,
+        of_shard.test_the_ids_of_one_source_leave_room_for_those_of_others,
+    ),
+    "what a transaction grows by counts to nobody": (
+        ShardMemory, "has_room", only_new_ids_count,
+        of_shard.test_the_partitions_that_a_transaction_grows_by_count_to_its_source,
+    ),
+    "an id counts to the first that has asked": (
+        ShardMemory, "adopt", adopts_once, of_shard.test_an_id_counts_to_the_source_that_has_asked_last,
+    ),
+    "a transaction has any number of partitions": (
+        TransactionShard, "_are_too_many", lambda self, partitions: False,
+        of_shard.test_a_transaction_has_so_many_partitions_at_most,
     ),
     "an old epoch is admitted": (
         machine, "_check_producer", any_producer,

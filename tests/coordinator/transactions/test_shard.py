@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast_log.coordinator.transactions.epochs import EPOCH_MAX, ProducerName
+from holdfast_log.coordinator.transactions.listing import TransactionFilter
 from holdfast_log.coordinator.transactions.records import decode_transaction, transaction_record
 from holdfast_log.coordinator.transactions.states import TransactionState
 from holdfast_log.protocol.errors import ErrorCode
@@ -314,8 +315,9 @@ def test_transactions_are_listed_by_state_producer_and_duration() -> None:
     world.now_ms += 10_000
 
     def listed(states: set[TransactionState] | None, ids: set[int], open_for_ms: int) -> list[str]:
-        answer = world.perform(world.shard.list("request", states, ids, open_for_ms, world.now_ms))
-        return sorted(name for name, _ in answer.transactions)
+        answer = world.perform(world.shard.list("request", world.now_ms))
+        wanted = TransactionFilter(states, ids, open_for_ms)
+        return sorted(name for name, each in answer.transactions if wanted.has(each, answer.now_ms))
 
     assert listed(None, set(), -1) == ["idle", ID]
     assert listed({_S.ONGOING}, set(), -1) == [ID]
@@ -402,6 +404,60 @@ def test_the_memory_of_transactions_is_bounded() -> None:
     assert world.init(names[0]).error is ErrorCode.NONE, "an id that is known goes on"
     world.shard.close()
     assert world.memory.bytes == 0
+
+
+def test_the_ids_of_one_source_leave_room_for_those_of_others() -> None:
+    world = Coordinator(state_bytes_max=1 << 20, source_bytes_max=2_000)
+    names = [f"t{number}" for number in range(10)]
+    errors = [world.init(name, source="stranger").error for name in names]
+    assert errors[0] is ErrorCode.NONE
+    assert errors[-1] is ErrorCode.POLICY_VIOLATION
+    assert world.memory.by_source["stranger"] <= 2_000
+    honest = world.init(source="honest")
+    assert honest.error is ErrorCode.NONE
+    producer = ProducerName(honest.producer_id, honest.producer_epoch)
+    assert world.add(producer, A0, A1).error is ErrorCode.NONE
+    assert world.init(names[0], source="stranger").error is ErrorCode.NONE, "an id that is known goes on"
+    assert world.memory.bytes == sum(world.memory.by_source.values())
+    world.take_over()
+    assert not world.memory.by_source, "the log does not say who has made an id known"
+    assert world.init(names[-1], source="stranger").error is ErrorCode.NONE
+    assert world.memory.by_source.keys() == {"stranger"}
+    world.shard.close()
+    assert (world.memory.bytes, world.memory.by_source) == (0, {})
+
+
+def test_the_partitions_that_a_transaction_grows_by_count_to_its_source() -> None:
+    world = Coordinator(source_bytes_max=1_000)
+    asked = world.init(source="stranger")
+    producer = ProducerName(asked.producer_id, asked.producer_epoch)
+    assert world.add(producer, A0).error is ErrorCode.NONE
+    many = [A0._replace(partition=index) for index in range(10)]
+    assert world.add(producer, *many).error is ErrorCode.POLICY_VIOLATION
+    assert world[ID].partitions == {A0}
+    world.end(producer)
+    world.mark()
+    world.tick(world.settings.id_expiration_ms)
+    assert (world.memory.bytes, world.memory.by_source) == (0, {})
+
+
+def test_an_id_counts_to_the_source_that_has_asked_last() -> None:
+    world = Coordinator()
+    world.init(source="first")
+    world.init(source="second")
+    assert world.memory.by_source.keys() == {"second"}
+    assert world.memory.bytes == world.memory.by_source["second"]
+
+
+def test_a_transaction_has_so_many_partitions_at_most() -> None:
+    world = Coordinator(partitions_max=2)
+    producer = world.producer()
+    assert world.add(producer, A0, A1).error is ErrorCode.NONE
+    assert world.add(producer, A0).error is ErrorCode.NONE
+    assert world.add(producer, B0).error is ErrorCode.POLICY_VIOLATION
+    assert world.end(producer).error is ErrorCode.NONE
+    world.mark()
+    assert world.add(producer, B0).error is ErrorCode.NONE, "the next transaction has its own"
 
 
 def test_a_transactional_id_that_no_record_can_hold_is_refused() -> None:

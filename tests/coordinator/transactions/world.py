@@ -13,9 +13,10 @@ from holdfast_log.coordinator.transactions.effects import (
     TransactionResult,
 )
 from holdfast_log.coordinator.transactions.epochs import ProducerName
+from holdfast_log.coordinator.transactions.memory import TransactionMemory
 from holdfast_log.coordinator.transactions.records import Transaction
 from holdfast_log.coordinator.transactions.settings import TransactionSettings
-from holdfast_log.coordinator.transactions.shard import TransactionMemory, TransactionShard
+from holdfast_log.coordinator.transactions.shard import TransactionShard
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -62,6 +63,7 @@ class Coordinator:
         transactional_id: str = ID,
         expected: ProducerName | None = None,
         timeout_ms: int = TIMEOUT_MS,
+        source: str = "",
     ) -> ProducerAnswer:
         def ask(new_id: int | None) -> Any:
             result = self.shard.init_producer_id(
@@ -71,6 +73,7 @@ class Coordinator:
                 now_ms=self.now_ms,
                 expected=expected,
                 new_producer_id=new_id,
+                source=source,
             )
             return self.perform(result)
 
