@@ -2,5 +2,6 @@
 of `__consumer_offsets`.
 
 A shard serves two protocols: Kafka's classic one (`classic_requests`) and the client rewrite's
-(`managed_requests`). The network handlers are in `broker/handlers`.
+(`managed_requests`). What concerns a group of any protocol goes through `kinds.GroupKind`, one for each. The
+network handlers are in `broker/handlers`.
 """

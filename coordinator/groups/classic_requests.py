@@ -9,7 +9,7 @@ from holdfast_log.coordinator.groups.classic_group import ClassicGroup
 from holdfast_log.coordinator.groups.classic_join import Join, Joiner
 from holdfast_log.coordinator.groups.effects import ErrorAnswer, JoinAnswer, ShardResult, SyncAnswer
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
-from holdfast_log.coordinator.groups.member_memory import member_bytes, protocols_bytes
+from holdfast_log.coordinator.groups.member_memory import classic_bytes, protocols_bytes
 from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.groups.views import Group
@@ -66,7 +66,7 @@ class ClassicRequests:
         joined since the last count would be over the limit."""
         bytes_max = self._store.config.group_bytes_max
         if group.held_bytes is None or group.held_bytes + size > bytes_max:
-            group.held_bytes = member_bytes(group, without=member_id)
+            group.held_bytes = classic_bytes(group, without=member_id)
             if group.held_bytes + size > bytes_max:
                 return False
         group.held_bytes += size

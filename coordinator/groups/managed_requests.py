@@ -20,7 +20,7 @@ from holdfast_log.coordinator.groups.effects import (
     ShardResult,
 )
 from holdfast_log.coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup
-from holdfast_log.coordinator.groups.member_memory import consumer_bytes, member_bytes, topics_bytes
+from holdfast_log.coordinator.groups.member_memory import consumer_bytes, managed_bytes, topics_bytes
 from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.store import GroupStore
@@ -98,7 +98,7 @@ class ManagedRequests:
 
     def _has_memory(self, group: ManagedGroup | None, size: int) -> bool:
         """Whether `size` more bytes fit the limits of a group and of all groups."""
-        held = 0 if group is None else member_bytes(group)
+        held = 0 if group is None else managed_bytes(group)
         if size and held + size > self._store.config.group_bytes_max:
             return False
         return self._store.memory.has_room(size)

@@ -35,18 +35,20 @@ class MemberMemory:
         return True
 
 
-def member_bytes(group: ClassicGroup | ManagedGroup, *, without: str = "") -> int:
-    """Bytes of the subscriptions and assignments of a group's members, except for one member. Of a managed
-    group, bytes of its topics and of its members' names."""
-    if isinstance(group, ManagedGroup):
-        members = (each for each in group.members.values() if each.consumer_id != without)
-        return topics_bytes(group.partitions) + sum(
-            consumer_bytes(each.consumer_id, each.client_id, each.client_host) for each in members
-        )
+def classic_bytes(group: ClassicGroup, *, without: str = "") -> int:
+    """Bytes of the subscriptions and assignments of a classic group's members, except for one member."""
     return sum(
         len(member.assignment) + protocols_bytes(member.protocols)
         for member in group.members.values()
         if member.member_id != without
+    )
+
+
+def managed_bytes(group: ManagedGroup, *, without: str = "") -> int:
+    """Bytes of a managed group's topics and of its members' names, except for one member."""
+    members = (each for each in group.members.values() if each.consumer_id != without)
+    return topics_bytes(group.partitions) + sum(
+        consumer_bytes(each.consumer_id, each.client_id, each.client_host) for each in members
     )
 
 

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
 from holdfast_log.coordinator.groups.classic_requests import ClassicRequests
-from holdfast_log.coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
 from holdfast_log.coordinator.groups.effects import (
     DeleteAnswer,
+    DescribeAnswer,
     FetchedOffset,
     LeaveAnswer,
     LeftMember,
@@ -32,7 +31,6 @@ from holdfast_log.coordinator.groups.effects import (
     PartitionErrorsAnswer,
     ShardResult,
 )
-from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_requests import ManagedRequests
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.offsets import GroupOffsets, OffsetMemory
@@ -40,7 +38,7 @@ from holdfast_log.coordinator.groups.records import CommittedOffset, fits
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.store import GroupStore
-from holdfast_log.coordinator.groups.views import Group, describe, listed
+from holdfast_log.coordinator.groups.views import Group, listed
 from holdfast_log.coordinator.shards.effects import OversizedRecords, ProducerStamp, RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -152,7 +150,7 @@ class GroupShard:
         while (key := self._timers.pop_due(now_ms)) is not None:
             group = self._store.groups.get(key.group_id)
             if group is not None:
-                self._fall_due(group, key, result, now_ms)
+                self._store.kind(group).fall_due(group, key, result, now_ms)
                 self._store.drop_if_unused(key.group_id)
         return result
 
@@ -170,8 +168,7 @@ class GroupShard:
         """`topics` have been created or given more partitions."""
         result = ShardResult()
         for group in list(self._store.groups.values()):
-            if isinstance(group, ManagedGroup):
-                self._store.managed_rebalancer.topics_changed(group, result, topics, now_ms)
+            self._store.kind(group).topics_changed(group, result, topics, now_ms)
         return result
 
     def topics_deleted(self, topics: Collection[str], now_ms: int) -> ShardResult:
@@ -183,22 +180,20 @@ class GroupShard:
             self._store.drop_if_unused(group_id)
         return result
 
-    # Requests for groups of both types
+    # Requests for groups of all types
 
     def leave(
         self, request: RequestToken, group_id: str, members: Sequence[tuple[str, str | None]], now_ms: int
     ) -> ShardResult:
         """LeaveGroup of (member id, instance id) pairs."""
         result = ShardResult()
-        match self._store.groups.get(group_id):
-            case ClassicGroup() as group:
-                self._store.rebalancer.leave(group, result, request, members, now_ms)
-            case ManagedGroup() as group:
-                self._store.managed_rebalancer.leave(group, result, request, members, now_ms)
-            case None:
-                error = ErrorCode.UNKNOWN_MEMBER_ID
-                left = [LeftMember(member_id, instance_id, error) for member_id, instance_id in members]
-                result.reply(request, LeaveAnswer(left))
+        group = self._store.groups.get(group_id)
+        if group is not None:
+            self._store.kind(group).leave(group, result, request, members, now_ms)
+        else:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+            left = [LeftMember(member_id, instance_id, error) for member_id, instance_id in members]
+            result.reply(request, LeaveAnswer(left))
         self._store.drop_if_unused(group_id)
         return result
 
@@ -228,13 +223,13 @@ class GroupShard:
             result.reply(request, PartitionErrorsAnswer(error, [(o.partition, error) for o in offsets]))
             return result
         if group is None:
-            self._store.groups[group_id] = ClassicGroup(group_id)
-        elif isinstance(group, ClassicGroup) and member_id in group.members:
-            self._store.rebalancer.keep_alive(group, group.members[member_id], now_ms)
+            group = self._store.groups[group_id] = ClassicGroup(group_id)
+        kind = self._store.kind(group)
+        kind.has_committed(group, member_id, now_ms)
         expire_timestamp_ms = None if retention_ms is None else now_ms + retention_ms
         outcomes: list[tuple[TopicPartition, ErrorCode]] = []
         for offset in offsets:
-            if isinstance(group, ManagedGroup) and not group.may_commit(member_id, offset.partition):
+            if not kind.may_commit(group, member_id, offset.partition):
                 outcomes.append((offset.partition, ErrorCode.ILLEGAL_GENERATION))
                 continue
             if len(offset.metadata.encode()) > self._config.metadata_max_bytes:
@@ -299,15 +294,11 @@ class GroupShard:
         if group is None:
             result.reply(request, PartitionErrorsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
             return result
-        still_read: Collection[str] = ()
-        if group.state is not GroupState.EMPTY:
-            if isinstance(group, ManagedGroup):
-                still_read = group.partitions
-            elif group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.topics is not None:
-                still_read = group.topics
-            else:
-                result.reply(request, PartitionErrorsAnswer(ErrorCode.NON_EMPTY_GROUP))
-                return result
+        is_read = group.state is not GroupState.EMPTY
+        still_read = self._store.kind(group).topics_in_use(group) if is_read else ()
+        if still_read is None:
+            result.reply(request, PartitionErrorsAnswer(ErrorCode.NON_EMPTY_GROUP))
+            return result
         outcomes: list[tuple[TopicPartition, ErrorCode]] = []
         for partition in partitions:
             if partition.topic in still_read:
@@ -322,7 +313,9 @@ class GroupShard:
     def describe_group(self, request: RequestToken, group_id: str) -> ShardResult:
         """DescribeGroups, one group at a time."""
         result = ShardResult()
-        result.reply(request, describe(group_id, self._store.groups.get(group_id)))
+        group = self._store.groups.get(group_id)
+        missing = DescribeAnswer(group_id, GroupState.DEAD.value)
+        result.reply(request, missing if group is None else self._store.kind(group).describe(group))
         return result
 
     def list_groups(
@@ -330,7 +323,9 @@ class GroupShard:
     ) -> ShardResult:
         """ListGroups: the groups of this shard."""
         result = ShardResult()
-        result.reply(request, ListAnswer(listed(self._store.groups.values(), states, types)))
+        result.reply(
+            request, ListAnswer(listed(self._store.groups.values(), states, types, self._protocol_type))
+        )
         return result
 
     def delete_groups(self, request: RequestToken, group_ids: Sequence[str]) -> ShardResult:
@@ -351,25 +346,8 @@ class GroupShard:
         # A caller with a generation was a member once; without one it only stores offsets
         return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE, None
 
-    def _fall_due(self, group: Group, key: TimerKey, result: ShardResult, now_ms: int) -> None:
-        if isinstance(group, ManagedGroup):
-            managed = self._store.managed_rebalancer
-            match key.kind:
-                case TimerKind.SESSION:
-                    managed.session_expired(group, result, key.member_id, now_ms)
-                case TimerKind.UNUSED:
-                    managed.unused_expired(group, result)
-            return
-        classic = self._store.rebalancer
-        match key.kind:
-            case TimerKind.SESSION:
-                classic.session_expired(group, result, key.member_id, now_ms)
-            case TimerKind.PENDING:
-                classic.pending_expired(group, result, key.member_id, now_ms)
-            case TimerKind.JOIN:
-                classic.join_timed_out(group, result, now_ms)
-            case TimerKind.SYNC:
-                classic.sync_timed_out(group, result, now_ms)
+    def _protocol_type(self, group: Group) -> str:
+        return self._store.kind(group).protocol_type(group)
 
 
 def _in_transaction(

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.classic_kind import ClassicKind
 from holdfast_log.coordinator.groups.classic_rebalance import ClassicRebalancer
 from holdfast_log.coordinator.groups.deadlines import TimerKey
 from holdfast_log.coordinator.groups.effects import ShardResult
-from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+from holdfast_log.coordinator.groups.kinds import GroupKind
+from holdfast_log.coordinator.groups.managed_kind import ManagedKind
 from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
-from holdfast_log.coordinator.groups.member_memory import MemberMemory, member_bytes
+from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.offsets import GroupOffsets, OffsetMemory
 from holdfast_log.coordinator.groups.pending_offsets import PendingKey
 from holdfast_log.coordinator.groups.records import (
     GroupKey,
-    GroupValue,
     ManagedGroupKey,
-    ManagedGroupValue,
     OffsetKey,
     decode_group_value,
     decode_key,
     decode_managed_group_value,
     decode_offset_value,
-    group_record,
 )
 from holdfast_log.coordinator.groups.settings import GroupSettings
-from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.groups.states import GroupState, GroupType
 from holdfast_log.coordinator.groups.views import Group
 from holdfast_log.coordinator.shards.effects import ProducerStamp, RecordsRefused
 from holdfast_log.coordinator.timers import Timers
@@ -52,10 +52,19 @@ class GroupStore:
         self.timers: Timers[TimerKey] = Timers()
         self.rebalancer = ClassicRebalancer(config, self.timers)
         self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
+        kinds: tuple[GroupKind[Any], ...] = (
+            ClassicKind(self.rebalancer, self.offsets),
+            ManagedKind(self.managed_rebalancer),
+        )
+        self._kinds = {kind.group_type: kind for kind in kinds}
+
+    def kind(self, group: Group) -> GroupKind[Any]:
+        """What handles whatever concerns a group of any protocol."""
+        return self._kinds[group.type]
 
     def member_bytes(self) -> int:
         """Bytes of the subscriptions and assignments of all members, and of managed groups' topics."""
-        return sum(map(member_bytes, self.groups.values()))
+        return sum(self.kind(group).member_bytes(group) for group in self.groups.values())
 
     def has_room_for_offset(
         self, group_id: str, partition: TopicPartition, metadata: str, stamp: ProducerStamp | None = None
@@ -81,10 +90,10 @@ class GroupStore:
                 self.offsets.restore(group_id, partition, committed)
             case GroupKey(group_id):
                 classic = None if value is None else decode_group_value(value)
-                self._restore(group_id, classic, ClassicGroup)
+                self._restore(group_id, classic, GroupType.CLASSIC)
             case ManagedGroupKey(group_id):
                 managed = None if value is None else decode_managed_group_value(value)
-                self._restore(group_id, managed, ManagedGroup)
+                self._restore(group_id, managed, GroupType.MANAGED)
 
     def replay_open(self, stamp: ProducerStamp, key: bytes, value: bytes | None) -> None:
         """Restore one record of an open transaction, an offset. Raises `MalformedRecord`."""
@@ -106,7 +115,7 @@ class GroupStore:
         for group_id in [*self.offsets.group_ids(), *self.offsets.pending.group_ids()]:
             self.groups.setdefault(group_id, ClassicGroup(group_id))
         for group in list(self.groups.values()):
-            self._resume(group, result, now_ms)
+            self.kind(group).resume(group, result, now_ms)
 
     # Undoing
 
@@ -127,10 +136,9 @@ class GroupStore:
             group = self.groups.pop(group_id, None)
             if group is not None:
                 self.abandon(group, result, error)
-            if isinstance(value, GroupValue):
-                self.groups[group_id] = ClassicGroup.from_value(group_id, value)
-            elif isinstance(value, ManagedGroupValue):
-                self.groups[group_id] = ManagedGroup.from_value(group_id, value)
+            if value is not None:
+                kind = next(each for each in self._kinds.values() if isinstance(value, each.value))
+                self.groups[group_id] = kind.restored(group_id, value)
         touched = [group_id for group_id, _ in refused.offsets_before]
         touched += [key.group_id for key in refused.pending_before]
         for group_id in dict.fromkeys([*touched, *refused.groups_before]):
@@ -138,21 +146,14 @@ class GroupStore:
                 self.groups.setdefault(group_id, ClassicGroup(group_id))
             self.drop_if_unused(group_id)
         for group_id in refused.groups_before:
-            if group_id in self.groups:
-                self._resume(self.groups[group_id], result, now_ms)
+            restored = self.groups.get(group_id)
+            if restored is not None:
+                self.kind(restored).resume(restored, result, now_ms)
         return result
 
     def abandon(self, group: Group, result: ShardResult, error: ErrorCode) -> None:
         """Discard a group in memory, answering all its waiting requests with `error`."""
-        if isinstance(group, ManagedGroup):
-            self.managed_rebalancer.forget_timers(group)
-            waiting = [member.registering for member in group.members.values()]
-            waiting += [rewind.request for rewind in group.rewinds]
-        else:
-            self.rebalancer.forget_timers(group)
-            waiting = [member.joining for member in group.members.values()]
-            waiting += [member.syncing for member in group.members.values()]
-        for request in waiting:
+        for request in self.kind(group).abandon(group):
             if request is not None:
                 result.reply(request, RecordsRefused(error))
 
@@ -164,9 +165,7 @@ class GroupStore:
         if group is None:
             return
         is_unused = (
-            isinstance(group, ClassicGroup)
-            and group.state is GroupState.EMPTY
-            and not group.pending_members
+            self.kind(group).is_vacant(group)
             and group.durable is None
             and not self.offsets.has_any(group_id)
             and not self.offsets.pending.has_any(group_id)
@@ -177,85 +176,39 @@ class GroupStore:
     def delete(self, group_id: str, result: ShardResult) -> ErrorCode:
         """Delete a group with its offsets: only an empty one, and not an ephemeral one."""
         group = self.groups.get(group_id)
-        match group:
-            case None:
-                return ErrorCode.GROUP_ID_NOT_FOUND
-            case _ if group.state is not GroupState.EMPTY:
-                return ErrorCode.NON_EMPTY_GROUP
-            case ManagedGroup(ephemeral=True):
-                return ErrorCode.INVALID_REQUEST
-            case ManagedGroup():
-                self.managed_rebalancer.delete(group, result)
-            case ClassicGroup():
-                self._delete_classic(group, result)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        error = self.kind(group).delete(group, result)
         self.drop_if_unused(group_id)
-        return ErrorCode.NONE
+        return error
 
     def expire_offsets(self, group_id: str, result: ShardResult, now_ms: int) -> None:
-        """Delete the expired offsets of a group, and an empty classic group that has none left.
-
-        A managed group and the offsets of its topics stay until the group is deleted.
-        """
+        """Delete the expired offsets of a group, and a group that existed for them only."""
         group = self.groups.get(group_id)
-        if group is None:
+        expiry = None if group is None else self.kind(group).expiry(group)
+        if group is None or expiry is None:
             return
-        unused_since_ms: int | None = None
-        still_read: frozenset[str] = frozenset()
-        if isinstance(group, ManagedGroup):
-            still_read = frozenset(group.partitions)
-        elif group.state is GroupState.EMPTY:
-            unused_since_ms = None if group.is_simple else group.state_since_ms
-        elif group.state is GroupState.STABLE and group.topics is not None:
-            still_read = group.topics
-        else:
-            return  # rebalancing, or the subscriptions are unknown
         expired = self.offsets.expired(
             group_id,
             retention_ms=self.config.offsets_retention_ms,
-            unused_since_ms=unused_since_ms,
-            still_read=still_read,
+            unused_since_ms=expiry.unused_since_ms,
+            still_read=expiry.still_read,
             now_ms=now_ms,
         )
         for partition in expired:
             self.offsets.delete(result, group_id, partition)
         is_left_with_nothing = (
-            isinstance(group, ClassicGroup)
-            and group.state is GroupState.EMPTY
-            and not group.pending_members
+            self.kind(group).is_vacant(group)
             and not self.offsets.has_any(group_id)
             and not self.offsets.pending.has_any(group_id)
         )
         if is_left_with_nothing:
             self.delete(group_id, result)
 
-    def _restore(
-        self,
-        group_id: str,
-        value: GroupValue | ManagedGroupValue | None,
-        kind: type[ClassicGroup] | type[ManagedGroup],
-    ) -> None:
-        if isinstance(value, GroupValue):
-            self.groups[group_id] = ClassicGroup.from_value(group_id, value)
-        elif isinstance(value, ManagedGroupValue):
-            self.groups[group_id] = ManagedGroup.from_value(group_id, value)
-        elif isinstance(self.groups.get(group_id), kind):
+    def _restore(self, group_id: str, value: Any, group_type: GroupType) -> None:
+        if value is not None:
+            self.groups[group_id] = self._kinds[group_type].restored(group_id, value)
+        elif group_id in self.groups and self.groups[group_id].type is group_type:
             del self.groups[group_id]
-
-    def _resume(self, group: Group, result: ShardResult, now_ms: int) -> None:
-        """Set the deadlines of a restored group."""
-        if isinstance(group, ManagedGroup):
-            self.managed_rebalancer.resume(group, result, now_ms)
-            return
-        for member in group.members.values():
-            self.rebalancer.keep_alive(group, member, now_ms)
-        if len(group.members) > self.config.max_size:
-            self.rebalancer.prepare(group, result, now_ms)
-
-    def _delete_classic(self, group: ClassicGroup, result: ShardResult) -> None:
-        group.state = GroupState.DEAD
-        self.rebalancer.forget_timers(group)
-        self.offsets.delete_group(result, group.group_id)
-        if group.durable is not None:
-            result.groups_before.setdefault(group.group_id, group.durable)
-            group.durable = None
-            result.records.append(group_record(group.group_id, None))

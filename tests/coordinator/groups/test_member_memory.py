@@ -6,7 +6,7 @@ import pytest
 
 from holdfast_log.coordinator.groups import classic_requests
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
-from holdfast_log.coordinator.groups.member_memory import MemberMemory, member_bytes
+from holdfast_log.coordinator.groups.member_memory import MemberMemory, classic_bytes
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.groups.world import GroupWorld, Member
@@ -100,9 +100,9 @@ def test_members_that_join_are_not_counted_one_by_one(monkeypatch: pytest.Monkey
 
     def count(group: ClassicGroup, *, without: str = "") -> int:
         counts.append(len(group.members))
-        return member_bytes(group, without=without)
+        return classic_bytes(group, without=without)
 
-    monkeypatch.setattr(classic_requests, "member_bytes", count)
+    monkeypatch.setattr(classic_requests, "classic_bytes", count)
     world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=0), orders=4)
     for _ in range(100):
         world.send_first_join(subscribed(10))
