@@ -55,7 +55,7 @@ def committed(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
     headers = split(records)
     aborted = [
         AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-        for each in aborted_between(log, log.log_start_offset, log.log_end_offset)
+        for each in aborted_between(log, log.log_start_offset, log.log_end_offset)[0]
     ]
     return [
         (record.offset, record.key, record.value)
