@@ -177,6 +177,44 @@ class StoredRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class ListRead:
+    """What a transaction read of a list: `count` elements, the `last` of them as they were read."""
+
+    name: str
+    count: int
+    last: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCall:
+    """A transaction that read lists and then appended to lists, as pairs of list and element. Each element is
+    appended once in the whole history. REFUSED: it was aborted, or nobody asked to commit it. A reader that
+    appends nothing is a transaction of its own with each read."""
+
+    client: str
+    asked_s: float
+    answered_s: float
+    outcome: Outcome
+    reads: tuple[ListRead, ...] = ()
+    appends: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        what = f" of {self.appends[0][1]} and {len(self.appends) - 1} more" if self.appends else ""
+        return (
+            f"transaction{what} by {self.client}, asked at {self.asked_s:.3f} s and answered at "
+            f"{self.answered_s:.3f} s: {self.outcome}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredList:
+    """The elements of a list at the end of the check, as readers of committed records get them."""
+
+    name: str
+    elements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeletedLog:
     """A partition of a topic that was deleted: what it had is gone."""
 
@@ -194,13 +232,25 @@ class FaultSpan:
     ended_s: float
 
 
-Recorded: TypeAlias = OwnershipCall | AppendCall | ReadCall | KeyCall | StoredRecords | DeletedLog | FaultSpan
+Recorded: TypeAlias = (
+    OwnershipCall
+    | AppendCall
+    | ReadCall
+    | KeyCall
+    | TransactionCall
+    | StoredRecords
+    | StoredList
+    | DeletedLog
+    | FaultSpan
+)
 
 _KINDS: Mapping[str, type[Recorded]] = {
     "ownership": OwnershipCall,
     "append": AppendCall,
     "read": ReadCall,
     "key": KeyCall,
+    "transaction": TransactionCall,
+    "list": StoredList,
     "stored": StoredRecords,
     "deleted": DeletedLog,
     "fault": FaultSpan,
@@ -216,6 +266,8 @@ class CallHistory:
     appends: list[AppendCall] = field(default_factory=list)
     reads: list[ReadCall] = field(default_factory=list)
     keys: list[KeyCall] = field(default_factory=list)
+    transactions: list[TransactionCall] = field(default_factory=list)
+    lists: list[StoredList] = field(default_factory=list)
     stored: list[StoredRecords] = field(default_factory=list)
     deleted: list[DeletedLog] = field(default_factory=list)
     faults: list[FaultSpan] = field(default_factory=list)
@@ -230,6 +282,10 @@ class CallHistory:
                 self.reads.append(recorded)
             case KeyCall():
                 self.keys.append(recorded)
+            case TransactionCall():
+                self.transactions.append(recorded)
+            case StoredList():
+                self.lists.append(recorded)
             case StoredRecords():
                 self.stored.append(recorded)
             case DeletedLog():
@@ -264,6 +320,13 @@ def _from_fields(fields: dict[str, Any]) -> Recorded:
         fields["outcome"] = Outcome(fields["outcome"])
     if "values" in fields:
         fields["values"] = tuple(fields["values"])
+    if "reads" in fields:
+        fields["reads"] = tuple(
+            ListRead(each["name"], each["count"], tuple(each["last"])) for each in fields["reads"]
+        )
+        fields["appends"] = tuple((name, element) for name, element in fields["appends"])
+    if "elements" in fields:
+        fields["elements"] = tuple(fields["elements"])
     if "records" in fields:
         fields["records"] = tuple((offset, value) for offset, value in fields["records"])
     return kind(**fields)

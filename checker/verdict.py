@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from holdfast_log.checker.calls import Action, CallHistory, Outcome, OwnershipCall
 from holdfast_log.checker.holders import holder_violations
+from holdfast_log.checker.lists import list_violations
 from holdfast_log.checker.logs import log_violations
 from holdfast_log.checker.registers import register_violations
 
@@ -42,6 +43,7 @@ def judge(history: CallHistory) -> HistoryVerdict:
         *holder_violations(history.ownership),
         *log_violations(history),
         *register_violations(history),
+        *list_violations(history.transactions, {each.name: each.elements for each in history.lists}),
     ]
     confirmations = sum(call.is_confirmation for call in history.ownership)
     appends = sum(call.outcome is Outcome.DONE for call in history.appends)
@@ -51,11 +53,22 @@ def judge(history: CallHistory) -> HistoryVerdict:
         "a read": len(history.reads),
         "a put or a get of a key": sum(call.outcome is Outcome.DONE for call in history.keys),
     }
+    is_of_lists = history.transactions and not (history.ownership or appends or history.keys)
+    if is_of_lists:
+        committed = sum(call.outcome is Outcome.DONE and bool(call.appends) for call in history.transactions)
+        reads = sum(bool(call.reads) for call in history.transactions)
+        seen = {"a committed transaction": committed, "a read of a list": reads}
     written = {(call.topic, call.partition) for call in history.appends}
     unread = written - {(log.topic, log.partition) for log in history.stored}
     unread -= {(log.topic, log.partition) for log in history.deleted}
     return HistoryVerdict(
-        operations=len(history.ownership) + len(history.appends) + len(history.reads) + len(history.keys),
+        operations=(
+            len(history.ownership)
+            + len(history.appends)
+            + len(history.reads)
+            + len(history.keys)
+            + len(history.transactions)
+        ),
         confirmations=confirmations,
         takeovers=_takeovers(history.ownership),
         appends=appends,
