@@ -50,7 +50,8 @@ class Api:
     """One row of the protocol.
 
     `versions` can be encoded and decoded. `advertised` versions are in the ApiVersions response of a broker
-    with a handler for the API; they may be more (old versions that are answered by an error) or fewer. An
+    with a handler for the API; they may be more (old versions that are answered by an error) or fewer. `sent`
+    are those that Holdfast's clients send: later ones may mean something else. An
     `internal` API is for brokers only, and never advertised. For an API of Holdfast's own, `feature` is
     what a broker announces that supports it.
     """
@@ -62,6 +63,7 @@ class Api:
     versions: Versions
     flexible: Versions
     advertised: Versions
+    sent: Versions
     internal: bool
     feature: str | None
 
@@ -92,6 +94,7 @@ def request(
     versions: str,
     flexible: str,
     advertised: str | None = None,
+    sent: str | None = None,
     internal: bool = False,
     feature: str | None = None,
 ) -> Callable[[type[Q]], type[Q]]:
@@ -110,6 +113,7 @@ def request(
             versions=declared.versions,
             flexible=declared.flexible_versions,
             advertised=Versions.parse(advertised or versions),
+            sent=Versions.parse(sent or versions),
             internal=internal,
             feature=feature,
         )

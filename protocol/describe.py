@@ -20,7 +20,8 @@ Holdfast speaks Kafka's wire protocol. `python -m holdfast_log.protocol.describe
 the declarations in `protocol/messages/`, which also have the fields of each message.
 
 *Versions* can be encoded and decoded. *Advertised* versions are in the ApiVersions response of a broker
-that has a handler for the API. *Flexible* versions have compact lengths and tagged fields (KIP-482).
+that has a handler for the API; the last ones of Produce, EndTxn and TxnOffsetCommit only with
+`transaction.version=2`. *Flexible* versions have compact lengths and tagged fields (KIP-482).
 The columns of Kafka have the versions that a broker of Apache Kafka 3.9.1 with ZooKeeper, and one of Apache
 Kafka 4.1.1, advertise to clients.
 """

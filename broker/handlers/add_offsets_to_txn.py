@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
 from holdfast_log.broker.requests.handler import Handler, RequestContext
-from holdfast_log.broker.transactions.answers import known_error
+from holdfast_log.broker.transactions.answers import check_transactional_id, known_error
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.transactions.effects import PartitionsAnswer
 from holdfast_log.coordinator.transactions.epochs import ProducerName
@@ -36,8 +36,7 @@ class AddOffsetsToTxnHandler(Handler[AddOffsetsToTxnRequest, AddOffsetsToTxnResp
     ) -> Deferred[AddOffsetsToTxnResponse]:
         context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
         context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
-        if not request.transactional_id:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+        check_transactional_id(request.transactional_id)
         index = self.topic.partition_of(request.group_id)
         if index is None:
             self.topic.ensure()

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
-from holdfast_log.broker.transactions.answers import known_error
+from holdfast_log.broker.transactions.answers import check_transactional_id, known_error
 from holdfast_log.coordinator.transactions.effects import PartitionsAnswer
 from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION, ProducerName
 from holdfast_log.coordinator.transactions.service import TransactionService
@@ -54,8 +54,7 @@ class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitions
             return self._of_broker(context, request)
         transactional_id = request.v3_and_below_transactional_id
         context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
-        if not transactional_id:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+        check_transactional_id(transactional_id)
         topics = request.v3_and_below_topics
         refused = self._refused(context, topics)
         if refused:

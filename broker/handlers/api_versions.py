@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast_log.broker.requests.dispatch import Dispatcher
-from holdfast_log.broker.requests.features import FEATURES, finalized_features
+from holdfast_log.broker.requests.features import FEATURES, advertised_versions, finalized_features
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.transactions.settings import TransactionVersionSetting
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -47,9 +47,10 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
                 context.connection.client_software_name = name
                 context.connection.client_software_version = version
         keys = [
-            ApiVersion(api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last)
+            ApiVersion(api_key=api.key, min_version=versions.first, max_version=versions.last)
             for api in self.dispatcher.apis
             if not api.internal and api.key < _KAFKA_KEYS_END
+            for versions in (advertised_versions(api, self.transactions.version),)
         ]
         features = [
             SupportedFeatureKey(name=name, min_version=first, max_version=last)

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, fail
 
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.transactions.answers import id_refusal
 from holdfast_log.coordinator.transactions.effects import TransactionAnswer
 from holdfast_log.coordinator.transactions.records import by_topic
 from holdfast_log.coordinator.transactions.service import TransactionService
@@ -60,10 +61,9 @@ class DescribeTransactionsHandler(Handler[DescribeTransactionsRequest, DescribeT
 
     def _ask(self, context: RequestContext, transactional_id: str) -> Deferred[TransactionAnswer]:
         denied = context.denial(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
-        if denied is None and not transactional_id:
-            denied = BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
-        if denied is not None:
-            return fail(denied)
+        refused = denied or id_refusal(transactional_id)
+        if refused is not None:
+            return fail(refused)
         return self.transactions.ask(
             transactional_id, lambda shard, waiting, _: shard.describe(waiting, transactional_id)
         )

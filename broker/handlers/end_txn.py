@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.requests.handler import Handler, RequestContext
-from holdfast_log.broker.transactions.answers import known_error
+from holdfast_log.broker.transactions.answers import check_transactional_id, known_error
 from holdfast_log.coordinator.shards.hosted_shard import ShardEvent
 from holdfast_log.coordinator.transactions.effects import ProducerAnswer
 from holdfast_log.coordinator.transactions.epochs import ProducerName
@@ -37,8 +37,7 @@ class EndTxnHandler(Handler[EndTxnRequest, EndTxnResponse]):
 
     def handle(self, context: RequestContext, request: EndTxnRequest) -> Deferred[EndTxnResponse]:
         context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
-        if not request.transactional_id:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+        check_transactional_id(request.transactional_id)
         bumps = context.version >= _FIRST_VERSION_WITH_NEXT_EPOCH
 
         def event(new_producer_id: int | None) -> ShardEvent[TransactionShard]:

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.requests.handler import Handler, RequestContext
-from holdfast_log.broker.transactions.answers import known_error
+from holdfast_log.broker.transactions.answers import check_transactional_id, known_error
 from holdfast_log.coordinator.cluster.producer_ids import ProducerIds
 from holdfast_log.coordinator.shards.hosted_shard import ShardEvent
 from holdfast_log.coordinator.transactions.effects import ProducerAnswer
@@ -51,8 +51,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
     def _init(
         self, context: RequestContext, request: InitProducerIdRequest, transactional_id: str
     ) -> Deferred[InitProducerIdResponse]:
-        if not transactional_id:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+        check_transactional_id(transactional_id)
         context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
         expected = None
         if request.producer_id != NO_PRODUCER_ID:

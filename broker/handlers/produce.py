@@ -5,7 +5,7 @@ Versions: 0 to 2 carry the old message formats, which are refused: every partiti
 UNSUPPORTED_FOR_MESSAGE_FORMAT. They are offered because librdkafka up to 2.11 disables compression if a
 broker's minimum version is above 0. From version 8 on a refused partition has a message, from 10 on the
 current leader (KIP-951). A batch that begins a transaction in its partition waits until the transaction's
-coordinator has confirmed it (KIP-890).
+coordinator has confirmed that it has the partition; from 12 on this broker has it added (KIP-890).
 
 Each partition succeeds or fails independently, unless the request sets a condition (KIP-27, see
 `broker.replication.conditions`): a condition that fails refuses the whole request. With acks=0 there is no
@@ -80,6 +80,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_BATCHES = 3
 _FIRST_VERSION_WITH_ABORTABLE = 11
+_FIRST_VERSION_THAT_ADDS = 12
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 _MAKE_WAY_MS_MAX = 5_000
 """Longest time for which a request waits for the end of the grant of an owner that is gone."""
@@ -200,7 +201,8 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                     "a transactional batch needs the transactional id of its producer in the request",
                 )
-            asked = self.verifying.begin(request.transactional_id, appends)
+            adds = context.version >= _FIRST_VERSION_THAT_ADDS
+            asked = self.verifying.begin(request.transactional_id, appends, adds=adds)
         if may_need_work or asked or size > INLINE_BYTES_MAX:
             done: Deferred[ProduceResponse] = Deferred()
             if self.key_reads.hold(

@@ -21,7 +21,7 @@ from holdfast_log.broker.groups.commit_rows import offsets_of, owner_tokens
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.requests.handler import Handler, RequestContext
-from holdfast_log.broker.transactions.answers import known_error
+from holdfast_log.broker.transactions.answers import check_transactional_id, known_error
 from holdfast_log.broker.transactions.group_guards import GroupGuards
 from holdfast_log.broker.transactions.verification import CoordinatorVerifier
 from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
@@ -57,8 +57,7 @@ class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResp
     ) -> Deferred[TxnOffsetCommitResponse]:
         context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
         context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
-        if not request.transactional_id:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+        check_transactional_id(request.transactional_id)
         return ensureDeferred(self._commit(context, request))
 
     async def _commit(

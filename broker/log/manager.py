@@ -23,6 +23,7 @@ from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
 from holdfast_log.broker.log.closing import close_directory
 from holdfast_log.broker.log.delayed_removals import DelayedRemovals
 from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.directory_choices import DirectoryChoices
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.flush_schedule import FlushSchedule
 from holdfast_log.broker.log.flusher import Flusher
@@ -89,6 +90,7 @@ class LogManager:
         """Ids of directories that this broker has used and that the operator has given up (log.dirs.lost)."""
         self.damaged: dict[Log, None] = {}
         """Logs with segments that cannot be read."""
+        self.choices = DirectoryChoices()
         self.directories = [LogDirectory(disk, os.path.abspath(path), boot) for path in paths]
         self.settings = LogSettingsInForce(defaults, self, self._settings_changed)
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, clock, self._writing_failed)
@@ -290,15 +292,14 @@ class LogManager:
     def get_or_create(
         self, partition: TopicPartition, topic_id: uuid.UUID | None = None, *, is_new: bool = True
     ) -> Log:
-        """The log of a partition; a new one is created in the directory with the fewest logs.
+        """The log of a partition; a new one is created in the directory of `choices`.
 
         Raises BrokerError: INCONSISTENT_TOPIC_ID if the log belongs to an older topic of the same name,
         KAFKA_STORAGE_ERROR if the log cannot be created, or if the partition is not `is_new` and its log may
         be in an offline directory.
         """
         topic_id = None if topic_id == ZERO_ID else topic_id
-        log = self.find(partition)
-        if log is not None:
+        if (log := self.find(partition)) is not None:
             self._check_topic_id(log, topic_id)
             return log
         live = self.live_directories
@@ -306,7 +307,7 @@ class LogManager:
             raise error_for(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: a log directory is offline or missing"
             )
-        directory = min(live, key=lambda directory: len(directory.logs))
+        directory = self.choices.take(partition, live)
         # Checkpoint entries under this name belong to an earlier log, which no longer exists.
         has_old_point = directory.forget_entries(partition, topic_id)
         try:

@@ -121,7 +121,7 @@ def _check_transactions(
         elif (
             header.is_transactional
             and origin is AppendOrigin.CLIENT
-            and not producers.is_in_transaction(header.producer_id)
+            and not producers.continues_transaction(header)
             # A marker since then has ended the transaction that the coordinator has confirmed.
             and verified_at != producers.last_marker_of(header.producer_id)
         ):

@@ -237,6 +237,16 @@ class ProducerStates:
         entry = self._entries.get(producer_id)
         return NO_MARKER if entry is None else entry.ended_at
 
+    def continues_transaction(self, header: BatchHeader) -> bool:
+        """Whether a batch belongs to a transaction that its producer has open in this log. One of a later
+        epoch begins another."""
+        entry = self._entries.get(header.producer_id)
+        return (
+            entry is not None
+            and entry.transaction_offset != NO_TRANSACTION
+            and entry.epoch == header.producer_epoch
+        )
+
     def is_in_transaction(self, producer_id: int) -> bool:
         """Whether a producer has a transaction open in this log."""
         entry = self._entries.get(producer_id)

@@ -21,7 +21,7 @@
 #include "../../protocol/_slots.h"
 
 #define FIRST_VERSION 3   /* the first with record batches */
-#define LAST_VERSION 11
+#define LAST_VERSION 12
 #define FLEXIBLE_FROM 9   /* compact lengths and tagged fields */
 #define LOG_START_FROM 5
 #define MESSAGE_FROM 8    /* record errors and an error message */

@@ -124,6 +124,22 @@ SETTINGS: tuple[Setting, ...] = (
         "fetch gets the available records, any other request REQUEST_TIMED_OUT.",
         minimum=1,
     ),
+    Setting(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        SettingType.INT,
+        100,
+        "Maximum time in ms for which a leader asks a coordinator again to add a partition to a transaction, "
+        "while the markers of the producer's last transaction are still being written. After it the producer "
+        "itself has to send its batch again.",
+        minimum=0,
+    ),
+    Setting(
+        "add.partitions.to.txn.retry.backoff.ms",
+        SettingType.INT,
+        20,
+        "Time in ms between two of these questions.",
+        minimum=1,
+    ),
 )
 
 

@@ -102,6 +102,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "ElectLeaders": (Rule(_ALTER, _CLUSTER, _REQUEST),),
     "AlterPartitionReassignments": (Rule(_ALTER, _CLUSTER, _REQUEST),),
     "ListPartitionReassignments": (Rule(_DESCRIBE, _CLUSTER, _REQUEST),),
+    "AlterReplicaLogDirs": (Rule(_ALTER, _CLUSTER, _REQUEST),),
+    "UpdateFeatures": (Rule(_ALTER, _CLUSTER, _REQUEST),),
     "DescribeLogDirs": (Rule(_DESCRIBE, _CLUSTER, _REQUEST),),
     # Settings, quotas, credentials, access control lists
     "DescribeConfigs": (

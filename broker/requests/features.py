@@ -5,9 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION
+from holdfast_log.protocol.api import Api
+from holdfast_log.protocol.fields import Versions
+from holdfast_log.protocol.messages.end_txn import EndTxnRequest
+from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
 TRANSACTION_VERSION = "transaction.version"
-"""Kafka's feature. It is announced up to 1: in 2 Produce adds partitions to a transaction (KIP-890), which
-this broker's Produce does not do."""
+"""Kafka's feature. From 2 on producers get a new epoch with each transaction, and do not name its partitions
+beforehand (KIP-890)."""
 
 FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.groups": (1, 1),
@@ -19,7 +26,7 @@ FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.single.reader": (1, 1),
     "holdfast.tokens": (1, 1),
     "holdfast.fences": (1, 1),
-    TRANSACTION_VERSION: (1, 1),
+    TRANSACTION_VERSION: (1, 2),
 }
 """The first and last version of each feature."""
 
@@ -27,3 +34,18 @@ FEATURES: Mapping[str, tuple[int, int]] = {
 def finalized_features(transaction_version: int) -> dict[str, int]:
     """The version of each feature that the whole cluster has decided on; 0 is not announced."""
     return {TRANSACTION_VERSION: transaction_version} if transaction_version else {}
+
+
+_LAST_BEFORE_2 = {
+    api.key: last
+    for api, last in ((ProduceRequest.api, 11), (EndTxnRequest.api, 4), (TxnOffsetCommitRequest.api, 4))
+}
+
+
+def advertised_versions(api: Api, transaction_version: int) -> Versions:
+    """The versions of an API that clients are told of. Those that belong to transaction.version 2 only with
+    that: a client that takes the newest version, whatever the features are, would mistake them."""
+    last = api.advertised.last
+    if transaction_version < BUMPING_VERSION:
+        last = min(last, _LAST_BEFORE_2.get(api.key, last))
+    return Versions(api.advertised.first, last)

@@ -1,8 +1,8 @@
-"""The errors of transactions in the words that older clients know."""
+"""The errors of transactions: of ids that no producer can have, and in the words that older clients know."""
 
 from __future__ import annotations
 
-from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
 def known_error(error: ErrorCode, *, knows_fenced: bool = True, knows_abortable: bool = True) -> ErrorCode:
@@ -13,3 +13,17 @@ def known_error(error: ErrorCode, *, knows_fenced: bool = True, knows_abortable:
     if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
     return error
+
+
+def id_refusal(transactional_id: str) -> BrokerError | None:
+    """INVALID_REQUEST for an empty transactional id, which no producer can have; None for any other."""
+    if transactional_id:
+        return None
+    return BrokerError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """Raises BrokerError as `id_refusal` returns it."""
+    refused = id_refusal(transactional_id)
+    if refused is not None:
+        raise refused

@@ -34,9 +34,11 @@ SETTINGS: tuple[Setting, ...] = (
         1,
         "The version of the feature transaction.version that is announced to clients. 0: records of "
         "`__transaction_state` in their first version. 1: in the flexible one, which keeps what producers "
-        "need that get a new epoch with each transaction. It must be the same in all brokers.",
+        "need that get a new epoch with each transaction. 2: clients that can do so get one, and name no "
+        "partitions beforehand (KIP-890): a late batch of an earlier transaction is always refused. It must "
+        "be the same in all brokers.",
         minimum=0,
-        maximum=1,
+        maximum=2,
     ),
     Setting(
         "transaction.state.max.bytes",

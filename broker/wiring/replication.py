@@ -31,7 +31,7 @@ from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.broker.replication.settings import ThrottleRates
 from holdfast_log.broker.replication.throttled_rates import ThrottledRates
 from holdfast_log.broker.replication.transaction_markers import TransactionMarkers
-from holdfast_log.broker.replication.verifying import Verifying
+from holdfast_log.broker.replication.verifying import AddingLimits, Verifying
 from holdfast_log.broker.setting_groups import Live, read_group
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.wiring.cluster import ClusterParts
@@ -130,7 +130,7 @@ def build_replication(
         fetches=Fetches(replicas, metadata, around.workers),
         held_requests=held_requests,
         decompression=decompression,
-        verifying=Verifying(replicas),
+        verifying=Verifying(replicas, clock, read_group(AddingLimits, settings)),
         markers=TransactionMarkers(replicas),
         key_reads=KeyReads(replicas, around.workers, held_requests, decompression),
         isr_proposals=isr_proposals,

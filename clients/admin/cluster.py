@@ -142,6 +142,6 @@ def _support(key: int, theirs: tuple[int, int] | None) -> ApiSupport:
         return ApiSupport(key, name, None, None, None)
     low, high = theirs
     usable = None
-    if api is not None and max(low, api.min_version) <= min(high, api.max_version):
-        usable = min(high, api.max_version)
+    if api is not None and max(low, api.sent.first) <= min(high, api.sent.last):
+        usable = min(high, api.sent.last)
     return ApiSupport(key, name, low, high, usable)

@@ -122,14 +122,14 @@ class Conversation:
         api: Api = request.api
         theirs = self.versions.get(api.key)
         if theirs is None and api.feature in self.features:
-            return api.max_version
+            return api.sent.last
         if theirs is None:
             raise UnsupportedRequestError(f"the broker does not know {api.name}")
-        version = min(theirs[1], api.max_version)
-        if version < max(theirs[0], api.min_version):
+        version = min(theirs[1], api.sent.last)
+        if version < max(theirs[0], api.sent.first):
             raise UnsupportedRequestError(
                 f"the broker speaks {api.name} in versions {theirs[0]} to {theirs[1]}, "
-                f"this client in {api.min_version} to {api.max_version}"
+                f"this client in {api.sent.first} to {api.sent.last}"
             )
         return version
 

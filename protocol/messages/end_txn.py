@@ -16,7 +16,7 @@ class EndTxnResponse(Response):
     producer_epoch: Int16 = wire("5+", default=-1, ignorable=True)
 
 
-@request(key=26, versions="0-5", flexible="3+", advertised="0-4")
+@request(key=26, versions="0-5", flexible="3+", sent="0-4")
 class EndTxnRequest(Request[EndTxnResponse]):
     """From version 5 on the end of a transaction is also the end of its producer epoch (KIP-890)."""
 

@@ -117,11 +117,12 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData]
 
 
-@request(key=0, versions="0-11", flexible="9+")
+@request(key=0, versions="0-12", flexible="9+", sent="0-11")
 class ProduceRequest(Request[ProduceResponse]):
     """Batches for any number of partitions.
 
-    `acks` is 0 (no response), 1 (the leader has the batches) or -1 (the whole ISR has them).
+    `acks` is 0 (no response), 1 (the leader has the batches) or -1 (the whole ISR has them). From version 12
+    on the leader adds the partitions to the transaction (KIP-890).
     """
 
     transactional_id: str | None = wire("3+", default=None)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.broker.replication.partition_values import LeaderAndIsr
+from holdfast_log.broker.requests.features import advertised_versions, finalized_features
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
 from holdfast_log.protocol.messages.delete_records import (
@@ -15,6 +16,7 @@ from holdfast_log.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from holdfast_log.protocol.messages.end_txn import EndTxnRequest
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -23,6 +25,7 @@ from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from holdfast_log.protocol.records import iterate
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.world import (
@@ -634,6 +637,25 @@ def test_only_apis_with_a_handler_are_advertised(world: World) -> None:
     assert ranges[FetchRequest.api.key] == (4, 16)
     assert all(first <= last for first, last in ranges.values())
     assert 4 not in ranges  # LeaderAndIsr is between brokers
+
+
+@pytest.mark.parametrize(("level", "last"), [(0, (11, 4, 4)), (1, (11, 4, 4)), (2, (12, 5, 5))])
+def test_versions_of_transaction_version_2_are_advertised_with_it(level: int, last: tuple[int, ...]) -> None:
+    apis = [request.api for request in (ProduceRequest, EndTxnRequest, TxnOffsetCommitRequest)]
+    assert tuple(advertised_versions(api, level).last for api in apis) == last
+    assert advertised_versions(FetchRequest.api, level) == FetchRequest.api.advertised
+    assert finalized_features(level) == ({"transaction.version": level} if level else {})
+
+
+def test_what_a_client_says_of_itself_does_not_change_the_versions(world: World) -> None:
+    found = []
+    for client_id in ("", "console-consumer", "holdfast", "x" * 30_000):
+        for name in ("x", "apache-kafka-java", "librdkafka", "holdfast-python"):
+            request = ApiVersionsRequest(client_software_name=name, client_software_version="4.1.1")
+            found.append(world.client(client_id).call(request))
+    assert found[1:] == found[:-1]
+    levels = {row.name: row.max_version_level for row in found[0].finalized_features}
+    assert levels == {"transaction.version": 1}
 
 
 def test_a_replica_that_must_end_its_log_at_damage_is_offline_while_it_may_be_elected(world: World) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast_log.broker.cleaning.transactions import PassTransactions
+from holdfast_log.broker.handlers import produce
 from holdfast_log.broker.log import aborted_search, producer_state, recovery
 from holdfast_log.broker.log.aborted_index import AbortedIndex
 from holdfast_log.broker.log.producer_state import NO_MARKER, ProducerStates
 from holdfast_log.broker.log.transactions import Transactions
-from holdfast_log.broker.replication import reads
+from holdfast_log.broker.replication import reads, verifying
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.verifying import Verifying
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.broker.cleaning import test_transactions as of_cleaner
 from tests.broker.log import test_transactions as of_log
 from tests.broker.replication import test_transactions as of_leader
@@ -58,6 +62,31 @@ def asked(path: Path) -> None:
     )
 
 
+def adding(test: str) -> Check:
+    """A test of `TestAddition`."""
+
+    def check(path: Path) -> None:
+        world = World(path)
+        world.assign("t")
+        world.verifying.verifier = coordinator = of_leader.Coordinator()
+        getattr(of_leader.TestAddition(), test)(world, coordinator)
+
+    return check
+
+
+added = adding("test_the_next_epoch_begins_another_transaction")
+given_up = adding("test_what_cannot_be_added_for_long_is_sent_again")
+
+
+def fenced(path: Path) -> None:
+    world = World(path)
+    world.assign("t")
+    world.verifying.verifier = coordinator = of_leader.Coordinator()
+    of_leader.TestVerification().test_what_the_coordinator_does_not_confirm_is_refused(
+        world, coordinator, ErrorCode.PRODUCER_FENCED, 12, ErrorCode.INVALID_PRODUCER_EPOCH
+    )
+
+
 def in_world(test: Callable[[World], None]) -> Check:
     return lambda path: test(World(path))
 
@@ -73,12 +102,28 @@ def of(test: Callable[[], None]) -> Check:
 _end, _first_unstable = Transactions.end, Transactions.first_unstable
 _marker = PassTransactions.end
 _find = AbortedIndex.find
+_note_markers, _later = Verifying.note_markers, Verifying.later
 
 
 def end_at_once(self: Transactions, first_offset: int, marker_offset: int) -> int:
     stable = _end(self, first_offset, marker_offset)
     del self.unstable[first_offset]
     return stable
+
+
+def noted_once(self: Verifying, producer_id: int, appends: Any) -> None:
+    if all(append.verified_at is None for append in appends):
+        _note_markers(self, producer_id, appends)
+
+
+def later_without_end(self: Verifying, question: Any) -> Any:
+    return _later(self, replace(question, until_ms=2**62))
+
+
+def note_as_it_is(appends: Any, verdicts: Any) -> None:
+    for append in appends:
+        append.verified_at = None
+        append.unverified = BrokerError(verdicts[append.topic_partition])
 
 
 MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
@@ -116,6 +161,22 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     ),
     "a marker leaves what was confirmed before it": (
         ProducerStates, "last_marker_of", lambda self, producer_id: NO_MARKER, asked,
+    ),
+    "a new epoch goes on with the transaction of the last one": (
+        ProducerStates, "continues_transaction",
+        lambda self, header: self.is_in_transaction(header.producer_id), added,
+    ),
+    "a leader that asks again keeps the marker that it had seen": (
+        Verifying, "note_markers", noted_once, added,
+    ),
+    "a leader asks a coordinator once": (Verifying, "later", lambda self, question: None, added),
+    "a leader asks without an end": (Verifying, "later", later_without_end, given_up),
+    "Produce of version 12 adds nothing": (
+        produce, "_FIRST_VERSION_THAT_ADDS", 13,
+        adding("test_a_batch_that_begins_a_transaction_adds_its_partition"),
+    ),
+    "a coordinator's word for a fenced producer is passed on": (
+        verifying, "_note", note_as_it_is, fenced,
     ),
     "readers of committed records stop nowhere": (
         Partition, "last_stable_offset", property(lambda self: self.high_watermark),

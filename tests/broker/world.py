@@ -43,7 +43,7 @@ from holdfast_log.broker.replication.replicas import ReplicaLimits, Replicas
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.broker.replication.transaction_markers import TransactionMarkers
-from holdfast_log.broker.replication.verifying import Verifying
+from holdfast_log.broker.replication.verifying import AddingLimits, NoCoordinator, Verifying
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.requests.dispatch import Dispatcher
@@ -234,7 +234,8 @@ class World:
         )
         held = HeldRequests()
         decompression = DecompressionBudget(self.workers, DecompressionLimits(decompression_max_bytes))
-        self.verifying = Verifying(self.replicas)
+        self.verifying = Verifying(self.replicas, self.clock, AddingLimits(100, 20))
+        self.verifying.verifier = NoCoordinator()
         self.markers = TransactionMarkers(self.replicas)
         self.fetches = Fetches(self.replicas, self.metadata, self.workers)
         self.dispatcher.add(

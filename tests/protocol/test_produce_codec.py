@@ -448,13 +448,13 @@ def test_nothing_is_written_outside_a_buffer(codec: ModuleType) -> None:
 
 def test_nothing_is_kept_of_requests_that_are_done_or_left(codec: ModuleType) -> None:
     request = request_of(3)
-    frames = [memoryview(bytearray(encode(request, version))) for version in (8, 11)]
+    frames = [memoryview(bytearray(encode(request, version))) for version in (8, 11, 12)]
     sound, damaged_batch = memoryview(plain_batch()), memoryview(plain_batch()[:-1] + b"x")
     response, refused = response_of(), response_of()
     refused.responses[0].partition_responses[0].error_code = 3
 
     def act() -> None:
-        for frame, version in zip(frames, (8, 11), strict=True):
+        for frame, version in zip(frames, (8, 11, 12), strict=True):
             codec.decode(frame, version, 0)
             for size in range(0, len(frame), 7):
                 codec.decode(frame[:size], version, 0)

@@ -49,6 +49,8 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, int, Sequence[TopicPartition], Deferred[Verdicts]]] = []
+        self.added: list[int] = []
+        """The epochs of the questions that were additions."""
 
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
@@ -56,6 +58,12 @@ class Coordinator:
         answer: Deferred[Verdicts] = Deferred()
         self.asked.append((transactional_id, producer_id, epoch, partitions, answer))
         return answer
+
+    def add(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
+    ) -> Deferred[Verdicts]:
+        self.added.append(epoch)
+        return self.verify(transactional_id, producer_id, epoch, partitions)
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, number: int = 0) -> None:
         *_, partitions, answer = self.asked.pop(number)
@@ -296,6 +304,9 @@ class TestVerification:
             (ErrorCode.TRANSACTION_ABORTABLE, 10, ErrorCode.INVALID_TXN_STATE),
             (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 11, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
             (ErrorCode.CONCURRENT_TRANSACTIONS, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+            (ErrorCode.PRODUCER_FENCED, 11, ErrorCode.INVALID_PRODUCER_EPOCH),
+            (ErrorCode.PRODUCER_FENCED, 12, ErrorCode.INVALID_PRODUCER_EPOCH),
+            (ErrorCode.TRANSACTION_ABORTABLE, 12, ErrorCode.TRANSACTION_ABORTABLE),
             (ErrorCode.COORDINATOR_NOT_AVAILABLE, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
         ],
     )
@@ -326,6 +337,75 @@ class TestVerification:
         client.ask(transactional(transactional_batch()))  # type: ignore[arg-type]
         coordinator.answer(ErrorCode.TRANSACTION_ABORTABLE)
         assert [only_produced(each).base_offset for each in client.answers()] == [0, 0]
+
+
+class TestAddition:
+    """From version 12 on the leader has its partitions added to the transaction (KIP-890)."""
+
+    @pytest.fixture
+    def coordinator(self, world: World) -> Coordinator:
+        world.assign("t")
+        world.verifying.verifier = coordinator = Coordinator()
+        return coordinator
+
+    def test_a_batch_that_begins_a_transaction_adds_its_partition(
+        self, world: World, coordinator: Coordinator
+    ) -> None:
+        client = world.client()
+        client.ask(transactional(transactional_batch(b"a")), 12)  # type: ignore[arg-type]
+        assert coordinator.added == [0]
+        coordinator.answer()
+        assert only_produced(client.answers()[0]).base_offset == 0
+        client.ask(transactional(transactional_batch(b"b", sequence=1)), 12)  # type: ignore[arg-type]
+        assert only_produced(client.answers()[0]).base_offset == 1
+        assert coordinator.asked == []
+        client.ask(transactional(transactional_batch(b"c", producer_id=8)), 11)  # type: ignore[arg-type]
+        assert (len(coordinator.asked), coordinator.added) == (1, [0]), "version 11 only asks"
+
+    def test_the_next_epoch_begins_another_transaction(self, world: World, coordinator: Coordinator) -> None:
+        """Its producer has ended the last one, whose marker has not come yet."""
+        client = world.client()
+        client.ask(transactional(transactional_batch(b"a")), 12)  # type: ignore[arg-type]
+        coordinator.answer()
+        client.answers()
+        client.ask(transactional(transactional_batch(b"b", epoch=1)), 12)  # type: ignore[arg-type]
+        assert client.answers() == []
+        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+        coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        assert marked(world, epoch=1) == ErrorCode.NONE
+        world.clock.advance(0.02)
+        assert coordinator.added == [0, 1, 1]
+        coordinator.answer()
+        assert only_produced(client.answers()[0]).base_offset == 2
+        assert read(world).last_stable_offset == 2
+
+    def test_what_cannot_be_added_for_long_is_sent_again(
+        self, world: World, coordinator: Coordinator
+    ) -> None:
+        client = world.client()
+        client.ask(transactional(transactional_batch()), 12)  # type: ignore[arg-type]
+        for _ in range(6):
+            assert client.answers() == []
+            coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+            world.clock.advance(0.02)
+        (answer,) = client.answers()
+        assert only_produced(answer).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert coordinator.asked == []
+
+    def test_a_marker_that_comes_in_between_ends_what_was_added(
+        self, world: World, coordinator: Coordinator
+    ) -> None:
+        client = world.client()
+        client.ask(transactional(transactional_batch()), 12)  # type: ignore[arg-type]
+        assert marked(world, is_commit=False) == ErrorCode.NONE
+        coordinator.answer()
+        assert only_produced(client.answers()[0]).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_without_a_coordinator_no_transaction_begins(world: World) -> None:
+    world.assign("t")
+    world.verifying.verifier = None
+    assert write(world, b"x").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_the_groups_coordinator_is_told_of_markers_in_its_partitions(world: World) -> None:

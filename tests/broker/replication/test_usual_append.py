@@ -297,7 +297,7 @@ def test_a_request_of_many_partitions_is_answered_in_its_order(led: Twins) -> No
     for name in names:
         for index in range(20):
             led.both(lambda world, name=name, index=index: world.assign(name, index))  # type: ignore[misc]
-    for version in (8, 11):
+    for version in (8, 12):
         for acks in (1, -1):
             rows = [PartitionProduceData(index=index, records=batch(b"a")) for index in range(20)]
             topics = [TopicProduceData(name=name, partition_data=rows) for name in names]

@@ -1,0 +1,70 @@
+"""UpdateFeatures (key 57): change the versions of features that the cluster has decided on (KIP-584).
+
+Holdfast decides on them by settings in the files of the brokers, so no request changes one. As in Kafka with
+ZooKeeper, an update is answered INVALID_REQUEST; one to the version that is in force changes nothing and is
+accepted.
+
+Versions: from 2 on the response has one error for all updates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
+from holdfast_log.broker.requests.features import FEATURES, TRANSACTION_VERSION, finalized_features
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.transactions.settings import TransactionVersionSetting
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+_FIRST_VERSION_WITH_ONE_ERROR = 2
+
+
+@dataclass(eq=False)
+class UpdateFeaturesHandler(Handler[UpdateFeaturesRequest, UpdateFeaturesResponse]):
+    request = UpdateFeaturesRequest
+    rights: ClusterRights
+    transactions: TransactionVersionSetting
+
+    def handle(self, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        self.rights.check(context, "update features")
+        results = [self._result(update) for update in request.feature_updates]
+        failed = next((each for each in results if each.error_code != ErrorCode.NONE), None)
+        has_one = context.version >= _FIRST_VERSION_WITH_ONE_ERROR and failed is not None
+        return UpdateFeaturesResponse(
+            throttle_time_ms=0,
+            error_code=failed.error_code if failed is not None and has_one else ErrorCode.NONE,
+            error_message=failed.error_message if failed is not None and has_one else None,
+            results=results,
+        )
+
+    def _result(self, update: FeatureUpdateKey) -> UpdatableFeatureResult:
+        refused = self._refusal(update)
+        error = ErrorCode.NONE if refused is None else ErrorCode.INVALID_REQUEST
+        return UpdatableFeatureResult(feature=update.feature, error_code=error, error_message=refused)
+
+    def _refusal(self, update: FeatureUpdateKey) -> str | None:
+        if update.feature not in FEATURES:
+            return "this cluster has no such feature: ApiVersions lists those that it has"
+        present = finalized_features(self.transactions.version).get(update.feature, 0)
+        if update.feature == TRANSACTION_VERSION and max(update.max_version_level, 0) == present:
+            return None
+        if update.feature == TRANSACTION_VERSION:
+            return (
+                f"it is {present}, as the brokers' files say: set {TRANSACTION_VERSION} in all of them, and "
+                "restart the brokers"
+            )
+        return "it comes with this version of Holdfast, and cannot be changed"
+
+    def failed(
+        self, context: RequestContext, request: UpdateFeaturesRequest, error: BrokerError
+    ) -> UpdateFeaturesResponse:
+        return UpdateFeaturesResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[]
+        )
