@@ -21,6 +21,8 @@ from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GRO
 
 NAME_LENGTH_MAX = 255
 """Maximum length of a group, an owner id or a name, in characters: znodes contain them."""
+PRINCIPAL_LENGTH_MAX = 1000
+"""Maximum length of a principal that a claim names, in characters: as in access control lists."""
 RESOURCES_MAX = 100
 """Maximum number of resources written by one request: ZooKeeper limits its requests to 1 MB."""
 
@@ -64,9 +66,10 @@ def requester_of(
     and for an unknown access."""
     connection = connection_of(context)
     _check_name("owner id", owner_id)
-    for what, text in (("writer_client_id", writer_client_id), ("writer_principal", writer_principal)):
-        if text is not None:
-            _check_name(what, text)
+    if writer_client_id is not None:
+        _check_name("writer_client_id", writer_client_id)
+    if writer_principal is not None:
+        _check_name("writer_principal", writer_principal, PRINCIPAL_LENGTH_MAX)
     if secret and not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise error_for(
             ErrorCode.INVALID_REQUEST,
@@ -84,7 +87,7 @@ def requester_of(
     owner = Owner(
         owner_id,
         context.client_id[:NAME_LENGTH_MAX],
-        context.principal[:NAME_LENGTH_MAX],
+        context.principal,  # Whole: it is compared, and two must not become one. The size is checked below.
         connection.peer.host,
         session_timeout_ms,
         Access(access),
@@ -131,10 +134,10 @@ def check_resources(group: str, resources: Sequence[NamedResource], resources_ma
         raise error_for(ErrorCode.DUPLICATE_RESOURCE, "the request names a resource more than once")
 
 
-def _check_name(what: str, text: str) -> None:
-    if not 0 < len(text) <= NAME_LENGTH_MAX:
+def _check_name(what: str, text: str, length_max: int = NAME_LENGTH_MAX) -> None:
+    if not 0 < len(text) <= length_max:
         raise error_for(
-            ErrorCode.INVALID_REQUEST, f"the {what} has {len(text)} characters, not 1 to {NAME_LENGTH_MAX}"
+            ErrorCode.INVALID_REQUEST, f"the {what} has {len(text)} characters, not 1 to {length_max}"
         )
 
 

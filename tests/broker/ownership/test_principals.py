@@ -157,3 +157,35 @@ def test_a_client_id_that_an_owner_has_bound_counts_for_its_principal_alone(
     writer.connection.principal = f"User:{user}"
     code = only_produced(writer.call(produce_request(T, batch(b"x")))).error_code
     assert code == (ErrorCode.NONE if may_write else ErrorCode.POLICY_VIOLATION)
+
+
+LONG = "CN=" + "x" * 600
+"""A user whose name begins like another's: certificates have such names."""
+
+
+def test_principals_that_differ_behind_their_first_characters_are_two(world: OwnershipWorld) -> None:
+    anna = owner(world, LONG + "anna")
+    assert anna.claim(T).error_code == ErrorCode.NONE
+    assert anna.write(T) == ErrorCode.NONE
+    thief = owner(world, LONG + "eve", anna.owner_id)
+    thief.generation, thief.incarnation = anna.generation, anna.incarnation
+    standing = thief.claim(T, anna.generation)
+    assert standing.error_code == REFUSED and "another principal" in (standing.error_message or "")
+    assert released(thief) != ErrorCode.NONE
+    assert released(anna) == ErrorCode.NONE
+
+
+def test_a_long_principal_may_be_named_as_the_writer(world: OwnershipWorld) -> None:
+    anna = owner(world, "anna")
+    anna.claim(T, writer_principal=f"User:{LONG}ben")
+    for user, expected in ((f"{LONG}ben", ErrorCode.NONE), (f"{LONG}eve", ErrorCode.POLICY_VIOLATION)):
+        writer = client_of(world, user)
+        produced = only_produced(writer.call(produce_request(T, batch(b"x"))))
+        assert produced.error_code == expected
+
+
+def test_a_principal_that_no_record_can_hold_is_refused(world: OwnershipWorld) -> None:
+    endless = owner(world, "x" * 4000)
+    answer = endless.client.call(endless.claim_request(T, 1))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "at most 3072 are allowed" in answer.error_message
