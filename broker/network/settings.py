@@ -97,8 +97,9 @@ SETTINGS: tuple[Setting, ...] = (
         SettingType.LIST,
         (),
         "Names of the listeners whose clients may alter what concerns every client: client quotas, settings "
-        "of brokers, the placement of partitions, and their leaders. Elsewhere such requests are refused "
-        "with CLUSTER_AUTHORIZATION_FAILED. Empty: clients of all listeners may.",
+        "of brokers, the placement of partitions, their leaders, and transactions of others (they may abort "
+        "them). Elsewhere such requests are refused with CLUSTER_AUTHORIZATION_FAILED. Empty: clients of all "
+        "listeners may.",
     ),
     Setting(
         "socket.request.max.bytes",

@@ -16,7 +16,7 @@ from holdfast_log.broker.replication.appends import ACKS_ALL, Append
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
-from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 
@@ -68,6 +68,23 @@ class TransactionMarkers:
             if append.result is not None and append.topic == OFFSETS_TOPIC:
                 self.applied(append.index, producer_id, producer_epoch, marker.is_commit)
         return self._settled(appends, timeout_ms)
+
+    def without_coordinator(
+        self, producer_id: int, marker: EndMarker, partitions: Sequence[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Those of the partitions that have not seen the coordinator in whose name the marker is, nor a later
+        one, end a transaction of this producer. Where none has ended one, administrators' tools say epoch 0.
+        Partitions that this broker does not lead are left to `write`, which knows their error."""
+        return [each for each in partitions if self._is_later(each, producer_id, marker.coordinator_epoch)]
+
+    def _is_later(self, name: TopicPartition, producer_id: int, coordinator_epoch: int) -> bool:
+        try:
+            partition = self._replicas.partition(name.topic, name.partition)
+            partition.leadership()
+        except BrokerError:
+            return False
+        entry = partition.log.producers.get(producer_id)
+        return coordinator_epoch > (0 if entry is None else max(entry.coordinator_epoch, 0))
 
     def _settled(
         self, appends: Sequence[Append], timeout_ms: int

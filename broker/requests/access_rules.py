@@ -51,7 +51,7 @@ _IDEMPOTENT = "without a transactional id"
 _CLUSTER_DESCRIBED = (_DESCRIBE, _CLUSTER)
 
 OPEN: tuple[Rule, ...] = ()
-"""The rules of an API that needs no right."""
+"""The rules of an API that needs no right, or that refuses everybody."""
 
 BROKERS: tuple[Rule, ...] = (Rule(AclOperation.CLUSTER_ACTION, _CLUSTER, _REQUEST),)
 """The rules of an internal API. The right alone does not open it: the connection has to be a broker's."""
@@ -126,6 +126,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "DescribeAcls": (Rule(_DESCRIBE, _CLUSTER, _REQUEST),),
     "CreateAcls": (Rule(_ALTER, _CLUSTER, _REQUEST),),
     "DeleteAcls": (Rule(_ALTER, _CLUSTER, _REQUEST),),
+    "CreateDelegationToken": OPEN,
+    "RenewDelegationToken": OPEN,
+    "ExpireDelegationToken": OPEN,
+    "DescribeDelegationToken": OPEN,
     # Consumer groups
     "FindCoordinator": (
         Rule(_DESCRIBE, _GROUP, _EACH, "for a group"),
@@ -163,6 +167,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(_DESCRIBE, _TOPIC, _HIDDEN, "for topics of a transaction"),
     ),
     "ListTransactions": (Rule(_DESCRIBE, _TRANSACTION, _HIDDEN),),
+    "WriteTxnMarkers": (
+        Rule(_ALTER, _CLUSTER, _REQUEST, "from a client", (AclOperation.CLUSTER_ACTION, _CLUSTER)),
+    ),
     # Groups whose partitions the server assigns
     "CreateGroup": (Rule(_READ, _GROUP, _REQUEST), Rule(_READ, _TOPIC, _REQUEST)),
     "DeleteGroup": (Rule(_DELETE, _GROUP, _EACH),),
@@ -213,7 +220,6 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "AlterPartition": BROKERS,
     "AllocateProducerIds": BROKERS,
     "GetReplicaLogInfo": BROKERS,
-    "WriteTxnMarkers": BROKERS,
     "AssignReaders": BROKERS,
     "YieldLeadership": BROKERS,
     "AuthenticateBroker": OPEN,

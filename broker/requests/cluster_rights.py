@@ -21,9 +21,9 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ClusterRights:
-    """The listeners from which clients may alter client quotas and settings of brokers, reassign partitions
-    and elect leaders: what Kafka's authorizers ask for as ALTER and ALTER_CONFIGS of the cluster and its
-    brokers. None named: every listener."""
+    """The listeners from which clients may alter client quotas and settings of brokers, reassign partitions,
+    elect leaders and abort transactions of others: what Kafka's authorizers ask for as ALTER and
+    ALTER_CONFIGS of the cluster and its brokers. None named: every listener."""
 
     listeners: Annotated[tuple[str, ...], "cluster.alter.listeners"] = ()
 
@@ -33,14 +33,24 @@ class ClusterRights:
         """CLUSTER_AUTHORIZATION_FAILED if the client of the request may not do `what`, a phrase such as
         "alter quotas", which access control lists know as an `operation` on the cluster; None if it may. This
         broker itself may do everything."""
+        return self._listener_refusal(context, what) or context.denial(operation, AclResource.CLUSTER)
+
+    def _listener_refusal(self, context: RequestContext, what: str) -> BrokerError | None:
         listener = context.listener
-        if self.listeners and listener and listener not in (name.upper() for name in self.listeners):
-            return BrokerError(
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                f"clients of the listener {listener} may not {what}: use a listener of "
-                f"cluster.alter.listeners, which is {','.join(self.listeners)}",
-            )
-        return context.denial(operation, AclResource.CLUSTER)
+        if not self.listeners or not listener or listener in (name.upper() for name in self.listeners):
+            return None
+        return BrokerError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            f"clients of the listener {listener} may not {what}: use a listener of "
+            f"cluster.alter.listeners, which is {','.join(self.listeners)}",
+        )
+
+    def check_listener(self, context: RequestContext, what: str) -> None:
+        """Raises CLUSTER_AUTHORIZATION_FAILED if clients of the request's listener may not do `what`. Access
+        control lists are not asked."""
+        refused = self._listener_refusal(context, what)
+        if refused is not None:
+            raise refused
 
     def check(self, context: RequestContext, what: str, operation: AclOperation = AclOperation.ALTER) -> None:
         """Raises BrokerError as `refusal` returns it."""

@@ -119,7 +119,8 @@ class Dispatcher:
     `quotas` no client is throttled; without `parted` no request is handled in parts. A request of more than
     `elements_max` elements (`socket.request.max.elements`), or of more than its handler takes
     (`Handler.elements_max`), closes its connection; a request of an internal API may have
-    `INTERNAL_ELEMENTS_FACTOR` times as many as the setting. Requests of internal APIs are handled if their
+    `INTERNAL_ELEMENTS_FACTOR` times as many as the setting, and so may a broker's where the handler says so
+    (`Handler.is_long_from_brokers`). Requests of internal APIs are handled if their
     connection is another broker's, and refused otherwise. `clock_s` is the
     clock of the connections, by which requests are timed.
     """
@@ -154,15 +155,21 @@ class Dispatcher:
             if api.key in self._handlers:
                 raise ValueError(f"{api.name} has two handlers")
             self._handlers[api.key] = handler
-            elements_max = self._internal_elements_max if api.internal else self._elements_max
             is_closed = api.internal and not handler.is_for_everybody
-            self._add_routes(self._broker_routes, handler, elements_max)
-            self._add_routes(self._routes, ForBrokers(handler) if is_closed else handler, self._elements_max)
+            self._add_routes(self._broker_routes, handler, self._brokers_elements_max(handler))
+            of_clients = self._elements_max
+            if not api.internal:
+                of_clients = min(of_clients, handler.elements_max)
+            self._add_routes(self._routes, ForBrokers(handler) if is_closed else handler, of_clients)
+
+    def _brokers_elements_max(self, handler: AnyHandler) -> int:
+        """Maximum number of elements in a request that a broker sends."""
+        if handler.request.api.internal or handler.is_long_from_brokers:
+            return self._internal_elements_max
+        return min(self._elements_max, handler.elements_max)
 
     def _add_routes(self, routes: dict[int, _Route], handler: AnyHandler, elements_max: int) -> None:
         api = handler.request.api
-        if not api.internal:
-            elements_max = min(elements_max, handler.elements_max)
         may_compile = elements_max >= COMPILED_ELEMENTS_MAX
         decode = DECODERS.get(api.key) if may_compile else None
         encode = ENCODERS.get(api.key)

@@ -268,6 +268,8 @@ class Handler(Generic[Q, R]):
     """The API's request class."""
     is_for_everybody: ClassVar[bool] = False
     """Whether also a client may send the requests of an internal API."""
+    is_long_from_brokers: ClassVar[bool] = False
+    """Whether brokers send requests of an API of clients that are as long as those of internal APIs."""
 
     parts: ClassVar[tuple[RowPaths, ...]] = ()
     """For a handler whose rows do not depend on one another: a long request is handled in parts, by calls of

@@ -1,4 +1,5 @@
-"""WriteTxnMarkers: a transaction coordinator has the leaders of a transaction's partitions write its end."""
+"""WriteTxnMarkers: the leaders of a transaction's partitions write its end, for its coordinator, or for an
+administrator who ends a transaction that its coordinator has forgotten (KIP-664)."""
 
 from __future__ import annotations
 
@@ -52,6 +53,6 @@ class WritableTxnMarker:
     coordinator_epoch: Int32
 
 
-@request(key=27, versions="0-1", flexible="1+", internal=True)
+@request(key=27, versions="0-1", flexible="1+")
 class WriteTxnMarkersRequest(Request[WriteTxnMarkersResponse]):
     markers: list[WritableTxnMarker]

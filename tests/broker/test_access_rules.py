@@ -197,8 +197,17 @@ def errors_in(answer: Any) -> Iterator[int]:
 
 
 _NOT_HERE = {int(ErrorCode.ILLEGAL_SASL_STATE)}
-OF_THE_LISTENER = {"SaslHandshake": _NOT_HERE, "SaslAuthenticate": _NOT_HERE}
-"""Errors that everybody gets at a listener without SASL, whatever the rights."""
+_NO_TOKENS = {int(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)}
+FOR_EVERYBODY = {
+    "SaslHandshake": _NOT_HERE,
+    "SaslAuthenticate": _NOT_HERE,
+    "CreateDelegationToken": _NO_TOKENS,
+    "RenewDelegationToken": _NO_TOKENS,
+    "ExpireDelegationToken": _NO_TOKENS,
+    "DescribeDelegationToken": _NO_TOKENS,
+}
+"""Errors that everybody gets at a listener without SASL, and of a broker without tokens, whatever the
+rights."""
 
 
 def refusing(api: Api) -> list[Rule]:
@@ -218,7 +227,7 @@ def test_a_client_that_may_do_nothing_is_refused_and_changes_nothing(broker: Bro
     broker.rules.denied = None
     before = broker.state()
     for version in api.versions:
-        found = broker.codes(api, version) - OF_THE_LISTENER.get(api.name, set())
+        found = broker.codes(api, version) - FOR_EVERYBODY.get(api.name, set())
         if (api.name, version) in WITHOUT_ERRORS:
             assert not found
             continue

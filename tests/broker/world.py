@@ -46,6 +46,7 @@ from holdfast_log.broker.replication.transaction_markers import TransactionMarke
 from holdfast_log.broker.replication.verifying import AddingLimits, NoCoordinator, Verifying
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.authorization import Authorizer
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.transactions.settings import TransactionVersionSetting
 from holdfast_log.broker.wiring.surroundings import Surroundings
@@ -181,6 +182,7 @@ class World:
         local_id: int = LOCAL_ID,
         decompression_max_bytes: int = 128 << 20,
         authorizer: Authorizer | None = None,
+        alter_listeners: tuple[str, ...] = (),
     ) -> None:
         self.clock = Clock()
         self.clock.advance(START_S)
@@ -247,7 +249,7 @@ class World:
                     held,
                     self.verifying,
                 ),
-                WriteTxnMarkersHandler(self.markers),
+                WriteTxnMarkersHandler(self.markers, ClusterRights(alter_listeners)),
                 FetchHandler(
                     self.fetches,
                     self.replicas,

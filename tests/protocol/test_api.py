@@ -132,4 +132,4 @@ def test_advertised_versions_can_differ_from_those_that_are_spoken() -> None:
     assert (APIS[24].advertised.last, APIS[24].max_version) == (3, 5)
     assert (APIS[26].sent.last, APIS[26].advertised.last) == (4, 5)
     internal = [key for key, api in APIS.items() if api.internal]
-    assert internal == [4, 5, 6, 7, 27, 56, 67, 93, 30027, 30030, 30031]
+    assert internal == [4, 5, 6, 7, 56, 67, 93, 30027, 30030, 30031]

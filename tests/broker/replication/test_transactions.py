@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.log import aborted_search
 from holdfast_log.broker.replication.verifying import Verdicts
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.control_records import EndMarker, end_marker_of
 from holdfast_log.protocol.errors import ErrorCode
@@ -36,6 +38,7 @@ from tests.broker.world import (
     produce_request,
 )
 from tests.models.batches import batch
+from tests.models.rules import Rules
 from tests.models.transactional import PRODUCER, transactional_batch
 
 
@@ -250,10 +253,60 @@ def test_markers_are_fenced_by_the_epochs_of_producer_and_coordinator(world: Wor
     assert write(world, b"late", epoch=2, sequence=1).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_clients_may_not_write_markers(world: World) -> None:
+ALTER = (AclOperation.ALTER, AclResource.CLUSTER)
+ACTION = (AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
+
+
+@pytest.mark.parametrize("denied", [None, {ALTER, ACTION}])
+def test_clients_without_the_right_may_not_write_markers(
+    tmp_path: Path, denied: set[tuple[AclOperation, AclResource]] | None
+) -> None:
+    world = World(tmp_path, authorizer=Rules(denied))
     world.assign("t")
-    assert marked(world, client=world.stranger()) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert world.replicas.partition("t", 0).log.log_end_offset == 0
+    write(world, b"x")
+    for is_commit in (False, True):
+        refused = marked(world, is_commit, client=world.stranger())
+        assert refused == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert world.replicas.partition("t", 0).log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("denied", [{ALTER}, {ACTION}])
+def test_a_client_that_may_alter_the_cluster_or_act_for_it_aborts(
+    tmp_path: Path, denied: set[tuple[AclOperation, AclResource]], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, authorizer=Rules(denied))
+    world.assign("t")
+    write(world, b"x")
+    with caplog.at_level(logging.INFO, logger="holdfast_log.broker.requests.audit"):
+        assert marked(world, is_commit=False, client=world.stranger()) == ErrorCode.NONE
+    assert (end(read(world)), aborted(read(world))) == (2, [(PRODUCER, 0)])
+    assert "Aborted transactions of producer 7, epoch 0, in 1 partitions: ['t-0'], by " in caplog.text
+
+
+def test_markers_of_clients_are_for_listeners_that_may_alter_the_cluster(tmp_path: Path) -> None:
+    world = World(tmp_path, alter_listeners=("ADMIN",))
+    world.assign("t")
+    write(world, b"x")
+    refused = marked(world, is_commit=False, client=world.stranger())
+    assert refused == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert marked(world, is_commit=False) == ErrorCode.NONE
+
+
+def test_a_client_does_not_commit_and_does_not_shut_the_coordinator_out(world: World) -> None:
+    world.assign("t")
+    write(world, b"x")
+    stranger = world.stranger()
+    assert marked(world, client=stranger) == ErrorCode.INVALID_REQUEST
+    for later in (1, 2**31 - 1):
+        refused = marked(world, is_commit=False, coordinator=later, client=stranger)
+        assert refused == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert end(read(world)) == 0
+    assert marked(world, coordinator=5) == ErrorCode.NONE
+    write(world, b"y", sequence=1)
+    assert marked(world, is_commit=False, coordinator=5, client=stranger) == ErrorCode.NONE
+    assert aborted(read(world)) == [(PRODUCER, 2)]
+    elsewhere = marked(world, is_commit=False, coordinator=9, topic="missing", client=stranger)
+    assert elsewhere == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_producer_writes_nothing_outside_of_its_open_transaction(world: World) -> None:
