@@ -120,7 +120,7 @@ class Broker:
         except AccessDenied as error:
             raise StartError(
                 f"ZooKeeper does not let this broker use {error.path}, which was created with another user "
-                "or password: set zookeeper.digest.file to the file that the other brokers have"
+                "or password: set zookeeper.digest.file or zookeeper.sasl.file to what the other brokers have"
             ) from error
 
     async def _join(self) -> None:

@@ -76,6 +76,7 @@ class ProcessSettings:
     zookeeper_connect: Annotated[str, "zookeeper.connect"]
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
     digest_file: Annotated[str | None, "zookeeper.digest.file"]
+    sasl_file: Annotated[str | None, "zookeeper.sasl.file"]
     is_acl_set: Annotated[bool, "zookeeper.set.acl"]
     worker_threads: Annotated[int, "background.threads"]
     queued_request_bytes_max: Annotated[int, "queued.max.request.bytes"]
@@ -137,7 +138,7 @@ class BrokerProcess:
                 own.session_timeout_ms,
                 _reactor.callFromThread,
                 SessionFile(directories, boot),
-                zookeeper_identity(own.digest_file, restricts=own.is_acl_set),
+                zookeeper_identity(own.digest_file, own.sasl_file, restricts=own.is_acl_set),
                 zookeeper_tls(settings),
             ),
             network=network,

@@ -176,11 +176,20 @@ ZOOKEEPER: tuple[Setting, ...] = (
         "at start.",
     ),
     Setting(
+        "zookeeper.sasl.file",
+        SettingType.STRING,
+        None,
+        "File with USER:PASSWORD on one line, by which this broker authenticates itself to ZooKeeper by SASL "
+        "(DIGEST-MD5), as the section Client of Kafka's JAAS file. Only its owner may read it (chmod 600). "
+        "It is read at start. Needs the extra zookeeper-sasl.",
+    ),
+    Setting(
         "zookeeper.set.acl",
         SettingType.BOOLEAN,
         False,
         "Whether only this cluster's brokers may write the znodes that they create. Others may read them, "
-        "but not the settings of users and brokers, nor the owners. Needs zookeeper.digest.file. "
+        "but not the settings of users and brokers, nor the owners. Needs zookeeper.digest.file or "
+        "zookeeper.sasl.file. "
         "scripts/zookeeper-security-migration.sh changes the znodes that exist.",
     ),
 )

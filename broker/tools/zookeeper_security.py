@@ -133,7 +133,7 @@ class _Connection:
     "acl",
     type=click.Choice(["secure", "unsecure"]),
     required=True,
-    help="secure: only brokers with the digest may write. unsecure: everybody may.",
+    help="secure: only brokers with that user may write. unsecure: everybody may.",
 )
 @click.option(
     "--zookeeper.connect",
@@ -148,6 +148,12 @@ class _Connection:
     "digest_file",
     metavar="FILE",
     help="The brokers' setting of the same name. Needed for secure, and to open what was secured with it.",
+)
+@click.option(
+    "--zookeeper.sasl.file",
+    "sasl_file",
+    metavar="FILE",
+    help="The brokers' setting of the same name, in place of --zookeeper.digest.file or beside it.",
 )
 @click.option(
     "--zookeeper.session.timeout",
@@ -178,6 +184,7 @@ def main(
     acl: str,
     connect: str,
     digest_file: str | None,
+    sasl_file: str | None,
     session_timeout_ms: int,
     connection_timeout_ms: int,
     tls_file: str | None,
@@ -186,17 +193,17 @@ def main(
 
     \b
     To close a cluster:
-      1. restart each broker with zookeeper.digest.file,
+      1. restart each broker with zookeeper.digest.file or zookeeper.sasl.file,
       2. restart each with zookeeper.set.acl=true,
       3. run this program with secure.
     To open it again:
       1. restart each broker with zookeeper.set.acl=false,
       2. run this program with unsecure,
-      3. restart each without zookeeper.digest.file.
+      3. restart each without that file.
     """
     restricts = acl == "secure"
     try:
-        identity = zookeeper_identity(digest_file, restricts=restricts)
+        identity = zookeeper_identity(digest_file, sasl_file, restricts=restricts)
         tls = None if tls_file is None else zookeeper_tls_in(tls_file)
         split_connect(connect)
     except ValueError as error:
@@ -219,7 +226,8 @@ def main(
         shown = ", ".join(done.denied[:_SHOWN_MAX]) + (", …" if len(done.denied) > _SHOWN_MAX else "")
         raise click.ClickException(
             f"ZooKeeper does not let this program change {len(done.denied)} znodes ({shown}); {done.changed} "
-            "were changed. Give the file of the digest that they were created with: --zookeeper.digest.file"
+            "were changed. Give the file of the user that they were created with: --zookeeper.digest.file or "
+            "--zookeeper.sasl.file"
         )
     state = "restricted" if restricts else "open to everybody"
     click.echo(f"{done.changed} znodes of {connect} are now {state}.")

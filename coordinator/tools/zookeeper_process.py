@@ -93,7 +93,7 @@ def _runs(task: Path) -> bool:
 
 class ZooKeeperProcess:
     """One server with its data in `directory`, on a port of `host`, an address of this machine. `config` is
-    added to its configuration.
+    added to its configuration, and `java_options` to those of its Java.
 
     `tick_time_ms` is the granularity of sessions: the minimum session timeout is two ticks.
     """
@@ -108,6 +108,7 @@ class ZooKeeperProcess:
         member_id: int = 1,
         members: Sequence[str] = (),
         config: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory)
         self.host = host
@@ -130,6 +131,7 @@ class ZooKeeperProcess:
             self._config |= {"initLimit": "20", "syncLimit": "10"}
             self._config |= {f"server.{number}": address for number, address in enumerate(members, start=1)}
         self._config |= config or {}
+        self._java_options = java_options
         self._member_id = member_id
 
     @property
@@ -164,6 +166,7 @@ class ZooKeeperProcess:
         (data_dir / "myid").write_text(f"{self._member_id}\n")
         write_config(self._config_path, self._config)
         command = server_command(self._config_path, heap="-Xmx128m", log_level="WARN")
+        command[1:1] = self._java_options
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
                 command,

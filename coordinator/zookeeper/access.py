@@ -31,11 +31,13 @@ def for_everybody(path: str) -> ZnodeAccess:
 class Identity:
     """How a session authenticates itself, and what it permits others on the znodes that it creates.
 
-    `digest` is USER:PASSWORD for ZooKeeper's scheme digest; None: the session does not authenticate itself. A
-    `rule` that permits less than everything to everybody needs a digest.
+    `digest` is USER:PASSWORD for ZooKeeper's scheme digest, `sasl` for its scheme sasl, by the mechanism
+    DIGEST-MD5; without both the session does not authenticate itself. With both, what it creates is for each
+    of them. A `rule` that permits less than everything to everybody needs one of them.
     """
 
     digest: str | None = field(default=None, repr=False)
+    sasl: str | None = field(default=None, repr=False, kw_only=True)
     rule: AccessRule = for_everybody
 
     @property

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
@@ -26,6 +27,7 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    SASLException,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
@@ -94,6 +96,11 @@ _RECONNECT_DELAY_MAX_S = 1.0
 
 _ENSEMBLE = "/zookeeper/config"
 """The znode in which an ensemble keeps its members, outside every chroot."""
+
+
+def _sasl_options(login: str) -> dict[str, Any]:
+    user, _, password = login.partition(":")
+    return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -177,6 +184,7 @@ class KazooSession:
         self._chroot = chroot
         self._identity = identity or Identity()
         digest = self._identity.digest
+        sasl = None if self._identity.sasl is None else _sasl_options(self._identity.sasl)
         self._hand_over = ReactorCallQueue(call_from_thread)
         self._changed = changed
         self._state = ""
@@ -189,6 +197,7 @@ class KazooSession:
             handler=self._handler,
             client_id=None if key is None else (key.session_id, key.password),
             auth_data=None if digest is None else [("digest", digest)],
+            sasl_options=sasl,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_DELAY_S, max_delay=_RECONNECT_DELAY_MAX_S
             ),
@@ -197,6 +206,8 @@ class KazooSession:
         self._granted_ms = 0
         """The session timeout that the server has granted; kazoo's thread sets it."""
         self._learn_granted_timeout()
+        if sasl is not None:
+            self._repeat_refused_sasl()
 
     def start(self) -> None:
         self._client.start_async()
@@ -389,6 +400,21 @@ class KazooSession:
             return answer
 
         connection._invoke = noting
+
+    def _repeat_refused_sasl(self) -> None:
+        """Connect again, in this session, after SASL that did not end well. Kazoo would give the session up,
+        although the server may just have stopped meanwhile."""
+        connection = self._client._connection
+        authenticate = connection._authenticate_with_sasl
+
+        def patient(host: str, timeout: float) -> None:
+            try:
+                authenticate(host, timeout)
+            except (AuthFailedError, SASLException) as error:
+                _log.warning("ZooKeeper at %s has not accepted this broker's user by SASL: %s", host, error)
+                raise KazooTimeoutError(f"SASL has failed: {error}") from None
+
+        connection._authenticate_with_sasl = patient
 
     def _on_state(self, state: str, client_id: tuple[int, bytes] | None, granted_ms: int = 0) -> None:
         if self.expired or state == self._state:
