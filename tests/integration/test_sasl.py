@@ -48,10 +48,12 @@ from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from holdfast_log.protocol.sasl.callers import ScramCaller, ScramPasswords
 from holdfast_log.protocol.sasl.mechanisms import MECHANISMS, OAUTHBEARER, PLAIN
 from holdfast_log.protocol.sasl.scram import SCRAM_MECHANISMS, parse_server_first
+from tests.certificates import Authority
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.raw_socket import RawSocket
 from tests.integration.waiting import until
+from tests.key_server import published
 
 OFFERED = [each for each in MECHANISMS if each != OAUTHBEARER]
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -80,12 +82,16 @@ class Secured:
         return f"127.0.0.1:{self.ports[0]}"
 
 
+def public_keys() -> bytes:
+    """The public key of who issues tokens, as that publishes it."""
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key()))
+    return json.dumps({"keys": [{**public, "kid": "one", "alg": "ES256"}]}).encode()
+
+
 def key_file(broker: BackgroundBroker) -> Path:
-    """The file with the public key of who issues tokens."""
     broker.directory.mkdir(parents=True, exist_ok=True)
     path = broker.directory / "keys.json"
-    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key()))
-    path.write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "ES256"}]}))
+    path.write_bytes(public_keys())
     return path
 
 
@@ -116,11 +122,24 @@ def sasl_listeners(broker: BackgroundBroker, port: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def secured(cluster_of_module: Cluster) -> Iterator[Secured]:
+def keys_over_https(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Settings of a broker that fetches the keys from a server with a certificate."""
+    directory, authority = tmp_path_factory.mktemp("issuer"), Authority()
+    authority.issue("issuer", ("localhost",)).write(directory / "issuer.pem")
+    with published(public_keys(), directory / "issuer.pem") as url:
+        yield {
+            "sasl.oauthbearer.jwks.endpoint.url": url,
+            "sasl.oauthbearer.jwks.endpoint.truststore.location": authority.write(directory / "trusted.pem"),
+        }
+
+
+@pytest.fixture(scope="module")
+def secured(cluster_of_module: Cluster, keys_over_https: dict[str, str]) -> Iterator[Secured]:
+    """The first broker, to which clients connect, has the keys from a server, the second one from a file."""
     ports = []
-    for _ in range(2):
+    for number in range(2):
         broker, port = cluster_of_module.add(), free_port()
-        broker.properties |= sasl_listeners(broker, port)
+        broker.properties |= sasl_listeners(broker, port) | ({} if number else keys_over_https)
         ports.append(port)
         broker.start()
     for broker in cluster_of_module.brokers:

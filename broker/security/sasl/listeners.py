@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -124,7 +125,20 @@ def _rules(settings: Mapping[str, Any], listener: str) -> TokenRules:
         value("expected.issuer"),
         value("clock.skew.seconds"),
         value("sub.claim.name"),
+        _truststore(value("jwks.endpoint.truststore.location")),
     )
+
+
+def _truststore(path: str | None) -> str | None:
+    if path is not None:
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError as error:  # ssl.SSLError is one.
+            raise SettingError(
+                f"sasl.oauthbearer.jwks.endpoint.truststore.location={path!r} is not allowed: it is no PEM "
+                f"file of certificates that can be read: {error}"
+            ) from None
+    return path
 
 
 def _module(settings: Mapping[str, Any], listener: str, mechanism: str) -> LoginModule | None:

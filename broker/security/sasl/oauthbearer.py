@@ -33,7 +33,8 @@ class TokenRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class TokenRules:
     """Which tokens are valid. Without `audience` and `issuer` any is accepted. Times may differ by
-    `skew_seconds`. The claim `subject_claim` has the user's name."""
+    `skew_seconds`. The claim `subject_claim` has the user's name. `truststore` is a file with the authorities
+    that may have signed the certificate of an https `url`; None: those of the system."""
 
     url: str
     refresh_ms: int
@@ -41,6 +42,7 @@ class TokenRules:
     issuer: str | None
     skew_seconds: int
     subject_claim: str
+    truststore: str | None = None
 
 
 class OAuthBearerServer:

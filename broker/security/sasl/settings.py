@@ -85,6 +85,13 @@ SETTINGS: tuple[Setting, ...] = (
         "Needs the extra `oauth`.",
     ),
     Setting(
+        "sasl.oauthbearer.jwks.endpoint.truststore.location",
+        SettingType.STRING,
+        None,
+        "PEM file with the authorities that may have signed the certificate of who publishes these keys. It "
+        "is read at each fetch. Unset: those of the system.",
+    ),
+    Setting(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         SettingType.LONG,
         3_600_000,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.request import Request, urlopen
@@ -34,11 +35,15 @@ _SHOWN = 100
 
 
 class SigningKeys:
-    """The keys at `url` (https:, http: or file:), by their ids. A worker fetches them at first use, when they
+    """The keys at `url` (https:, http: or file:), by their ids, whose publisher has a certificate of the
+    authorities in `truststore` (None: of the system's). A worker fetches them at first use, when they
     are older than `refresh_ms`, and when a token names one that is not there."""
 
-    def __init__(self, url: str, refresh_ms: int, workers: Workers, clock: Clock) -> None:
+    def __init__(
+        self, url: str, refresh_ms: int, workers: Workers, clock: Clock, truststore: str | None = None
+    ) -> None:
         self._url = url
+        self._truststore = truststore
         self._refresh_ms = refresh_ms
         self._workers = workers
         self._clock = clock
@@ -72,9 +77,8 @@ class SigningKeys:
                 return succeed(None)
             self._waiting = []
             self._tried_s = now_s
-            self._workers.run(read_keys, self._url).addCallbacks(self._fetched, self._failed).addBoth(
-                self._done
-            )
+            fetching = self._workers.run(read_keys, self._url, self._truststore)
+            fetching.addCallbacks(self._fetched, self._failed).addBoth(self._done)
         return self._end_of_fetch()
 
     def _end_of_fetch(self) -> Deferred[None]:
@@ -101,11 +105,14 @@ class SigningKeys:
             each.callback(None)
 
 
-def read_keys(url: str) -> dict[str, jwt.PyJWK]:
-    """Fetch the keys, in a worker. Keys that cannot sign, or are of an unknown kind, are left out.
+def read_keys(url: str, truststore: str | None = None) -> dict[str, jwt.PyJWK]:
+    """Fetch the keys, in a worker. Keys that cannot sign, or are of an unknown kind, are left out. The
+    certificate of an https URL must be for its host.
 
     Raises OSError and ValueError."""
-    with urlopen(Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_S) as answer:
+    asked = Request(url, headers={"Accept": "application/json"})
+    context = ssl.create_default_context(cafile=truststore)
+    with urlopen(asked, timeout=_TIMEOUT_S, context=context) as answer:
         data = answer.read(_BYTES_MAX + 1)
     if len(data) > _BYTES_MAX:
         raise ValueError(f"it has more than {_BYTES_MAX} bytes")
@@ -140,7 +147,7 @@ class Tokens:
     def __init__(self, rules: TokenRules, workers: Workers, clock: Clock, date_ms: TimeOfDay) -> None:
         self._rules = rules
         self._date_ms = date_ms
-        self._keys = SigningKeys(rules.url, rules.refresh_ms, workers, clock)
+        self._keys = SigningKeys(rules.url, rules.refresh_ms, workers, clock, rules.truststore)
 
     def validate(self, token: str) -> Deferred[Identified]:
         """Whose the token is. Fails with TokenRefused."""

@@ -24,6 +24,8 @@ from holdfast_log.protocol.messages.sasl_authenticate import SaslAuthenticateReq
 from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from holdfast_log.protocol.sasl.callers import OAuthBearerCaller
 from tests.broker.security.sasl.gated import HEARTBEAT, Gated, encoded, setup
+from tests.certificates import Authority
+from tests.key_server import published
 
 NOW_S = 1_700_000_000
 KEY, OTHER = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -175,6 +177,23 @@ def test_keys_come_from_a_file_of_bounded_size(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tokens, "_BYTES_MAX", 10)
     with pytest.raises(ValueError, match="more than 10 bytes"):
         read_keys(path.as_uri())
+
+
+def test_keys_come_over_https_from_who_has_a_certificate_of_the_authority(tmp_path: Path) -> None:
+    authority, strangers = Authority(), Authority("Strangers")
+    trusted, others = authority.write(tmp_path / "authority.pem"), strangers.write(tmp_path / "others.pem")
+    authority.issue("issuer", ("localhost",)).write(tmp_path / "issuer.pem")
+    authority.issue("elsewhere", ("elsewhere.example",)).write(tmp_path / "elsewhere.pem")
+    with published(listed(one=KEY), tmp_path / "issuer.pem") as url:
+        assert list(read_keys(url, trusted)) == ["one"]
+        for truststore in (others, None):
+            with pytest.raises(OSError, match="certificate verify failed"):
+                read_keys(url, truststore)
+    with (
+        published(listed(one=KEY), tmp_path / "elsewhere.pem") as url,
+        pytest.raises(OSError, match="Hostname mismatch"),
+    ):
+        read_keys(url, trusted)
 
 
 # -- the exchange --------------------------------------------------------------------------------------------
