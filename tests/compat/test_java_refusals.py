@@ -106,7 +106,8 @@ def test_tokens_are_refused_and_operators_abort(command: list[str], cluster: Clu
             check=False,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout.split()
+        lines = [line.partition("answer: ") for line in done.stdout.splitlines()]
+        return [answer for _, is_answer, answer in lines if is_answer]
 
     def of_user(user: str, password: str) -> list[str]:
         module = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -9,7 +9,7 @@ import org.apache.kafka.common.TopicPartition;
 /**
  * Driver of Kafka's own Java admin client: `java -cp … Refusals.java properties-file topic producer-id`. Asks for delegation
  * tokens in each way, then aborts the producer's transaction in partition 0 of the topic. Prints a line for each: the
- * exception's class, or "done".
+ * exception's class, or "done", behind "answer: ".
  */
 public class Refusals {
     public static void main(String[] arguments) throws Exception {
@@ -29,9 +29,9 @@ public class Refusals {
             for (Callable<KafkaFuture<?>> call : calls) {
                 try {
                     call.call().get();
-                    System.out.println("done");
+                    System.out.println("answer: done");
                 } catch (java.util.concurrent.ExecutionException error) {
-                    System.out.println(error.getCause().getClass().getSimpleName());
+                    System.out.println("answer: " + error.getCause().getClass().getSimpleName());
                 }
             }
         }
