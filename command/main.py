@@ -54,6 +54,9 @@ SECTIONS: dict[str, dict[str, Subcommand]] = {
         "groups": Subcommand(
             "clients.tools.consumer_groups", "consumer_groups", "List, describe, reset, delete groups."
         ),
+        "transactions": Subcommand(
+            "clients.tools.transactions", "transactions", "Show transactions; end those that hang."
+        ),
         "owners": Subcommand("clients.tools.owners", "owners", "Show who owns what; take it away."),
         "configs": Subcommand("clients.tools.configs", "configs", "Show and alter settings and quotas."),
         "offsets": Subcommand("clients.tools.get_offsets", "get_offsets", "Print offsets of partitions."),

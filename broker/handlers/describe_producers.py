@@ -1,4 +1,6 @@
-"""DescribeProducers (key 61): the producers whose sequences a partition's leader remembers (KIP-664)."""
+"""DescribeProducers (key 61): the producers whose sequences a replica of a partition remembers (KIP-664).
+
+Followers answer too, as in Apache Kafka: tools compare what each replica remembers."""
 
 from __future__ import annotations
 
@@ -61,7 +63,6 @@ class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProduce
     async def _partition(self, answer: LongAnswer, topic: str, index: int) -> PartitionResponse:
         try:
             partition = self.replicas.partition(topic, index)
-            partition.leadership()
         except BrokerError as error:
             is_affordable = await answer.afford(len(error.message))
             return _failed(index, error if is_affordable else answer.too_long)

@@ -1,4 +1,4 @@
-"""The admin client: topics, settings, quotas, access rights, records, replicas, groups, owners and brokers.
+"""The admin client: topics, settings, quotas, rights, records, replicas, groups, transactions, owners.
 
     with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
         admin.create_topics([NewTopic("flights", partitions=6)])
@@ -31,6 +31,12 @@ from holdfast_log.clients.admin.records import ProducerDescription
 from holdfast_log.clients.admin.replicas import Reassignment
 from holdfast_log.clients.admin.scram import NewScramCredential, OldScramCredential
 from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
+from holdfast_log.clients.admin.transactions import (
+    FencedProducer,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
 from holdfast_log.clients.fetching.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from holdfast_log.clients.message import OffsetAndMetadata
 from holdfast_log.protocol.acl_bindings import AclBinding, AclEntry, AclFilter, ResourcePattern
@@ -44,6 +50,7 @@ __all__ = [
     "ProducerDescription", "ElectionType", "Reassignment", "GroupListing", "GroupDescription",
     "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata", "ApiSupport", "BrokerSupport",
     "OwnershipDescription", "OwnershipWaiter", "PastOwnership", "TokenCheck",
+    "TransactionListing", "TransactionDescription", "OpenTransaction", "FencedProducer",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
     "ANY_NAME", "ClientQuotaEntity", "NewScramCredential", "OldScramCredential",
     "AclBinding", "AclEntry", "AclFilter", "ResourcePattern",

@@ -38,10 +38,10 @@ from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, Config
 from holdfast_log.clients.admin.groups import GroupDescription, GroupListing
 from holdfast_log.clients.admin.managed_groups import ManagedGroupListing
 from holdfast_log.clients.admin.ownership import OwnershipDescription, TokenCheck
-from holdfast_log.clients.admin.records import ProducerDescription
 from holdfast_log.clients.admin.replicas import Reassignment
 from holdfast_log.clients.admin.rights import RightsCalls
 from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
+from holdfast_log.clients.admin.transaction_calls import TransactionCalls
 from holdfast_log.clients.arguments import (
     A_FLAG,
     A_FUNCTION,
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from holdfast_log.clients.feedback.snapshots import AdminFeedback
 
 
-class Admin(RightsCalls):
+class Admin(RightsCalls, TransactionCalls):
     """Manages a cluster. `properties` are Kafka's, as a dict or the path of a file. Raises ConfigError.
 
     Every method raises BrokerError (one of its subclasses) if a broker refuses the request, and ClientError
@@ -232,13 +232,6 @@ class Admin(RightsCalls):
         Returns each partition's new log start offset.
         """
         return records.delete_records(self._asking, before)
-
-    @checked(partitions=PARTITIONS)
-    def describe_producers(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, list[ProducerDescription]]:
-        """The idempotent producers that each partition's leader remembers."""
-        return records.describe_producers(self._asking, partitions)
 
     # Replicas -----------------------------------------------------------------------------------------
 

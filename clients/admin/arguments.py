@@ -9,6 +9,7 @@ from holdfast_log.clients.admin.configs import ConfigChange, ConfigResource
 from holdfast_log.clients.admin.quotas import ClientQuotaEntity
 from holdfast_log.clients.admin.scram import NewScramCredential, OldScramCredential
 from holdfast_log.clients.admin.topics import NewTopic
+from holdfast_log.clients.admin.transactions import OpenTransaction
 from holdfast_log.clients.arguments import (
     A_NAME,
     A_PARTITION,
@@ -87,6 +88,13 @@ def _take_scram_change(value: Any) -> NewScramCredential | OldScramCredential:
     if not isinstance(value, NewScramCredential | OldScramCredential):
         raise Refused("write NewScramCredential('user', 'password') or OldScramCredential('user')")
     return value
+
+
+def _take_open_transaction(value: Any) -> OpenTransaction:
+    if not isinstance(value, OpenTransaction):
+        raise Refused("write OpenTransaction(TopicPartition('topic', 0), producer_id, producer_epoch)")
+    found: OpenTransaction = _fields(value, _OF_OPEN_TRANSACTION)
+    return found
 
 
 def _take_quota(value: Any) -> float:
@@ -196,6 +204,16 @@ SCRAM_CHANGES: Final = several(
 OFFSETS_TO_DELETE: Final = mapping(
     A_PARTITION, an_int("an offset, or -1 for all records", -1, LONG_MAX), "{TopicPartition('topic', 0): 5}"
 )
+PRODUCER_IDS: Final = several(
+    an_int("a producer's id, an int from 0 on", 0, LONG_MAX), "producers' ids (int)", "[1000, 1001]"
+)
+_OF_OPEN_TRANSACTION: Final = {
+    "partition": A_PARTITION,
+    "producer_id": an_int("a producer's id, an int from 0 on", 0, LONG_MAX),
+    "producer_epoch": an_int("a producer's epoch, an int from 0 on", 0, 2**15 - 1),
+    "coordinator_epoch": an_int("a coordinator's epoch, an int from 0 on, or -1 for none", -1, INT_MAX),
+}
+AN_OPEN_TRANSACTION: Final = Kind("an OpenTransaction", _take_open_transaction)
 AN_ELECTION: Final = an_instance(ElectionType, "ElectionType.PREFERRED or ElectionType.UNCLEAN")
 TARGETS: Final = mapping(A_PARTITION, optional(BROKERS), "{TopicPartition('topic', 0): [1, 2]}")
 A_TOKEN: Final = an_int("a token, an int from 0 on, as Lease.token() returns it", -1, LONG_MAX)

@@ -12,6 +12,7 @@ from holdfast_log.clients.errors import RequestTimeoutError, is_retriable, with_
 from holdfast_log.clients.fetching.offsets import wait_for_metadata
 from holdfast_log.clients.groups.coordinator import (
     COORDINATOR_MOVED,
+    GROUP_KEY_TYPE,
     coordinator_in,
     find_coordinator_request,
 )
@@ -24,7 +25,13 @@ _PASSES = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-_COORDINATOR_PASSES = (*COORDINATOR_MOVED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_COORDINATOR_PASSES = (
+    *COORDINATOR_MOVED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+_KINDS = ("group", "transactional id")
+"""What a coordinator coordinates, by the type of the key."""
 
 
 class Asking:
@@ -66,9 +73,13 @@ class Asking:
         raise AssertionError
 
     def ask_coordinator(
-        self, group_id: str, request: Request[R], codes: Callable[[R], Iterable[int]]
+        self,
+        key: str,
+        request: Request[R],
+        codes: Callable[[R], Iterable[int]],
+        key_type: int = GROUP_KEY_TYPE,
     ) -> tuple[R, int]:
-        """The response of a group's coordinator, and that broker's id.
+        """The response of the coordinator of a group, or of a transactional id, and that broker's id.
 
         Asks again while the coordinator is not found, and while one of the `codes` in the response says that
         it has moved or is not ready.
@@ -79,14 +90,15 @@ class Asking:
             backoff_ms = self.connection.backoff.after(attempt)
             left_ms = max(0, deadline_ms - now_ms())
             try:
-                search = find_coordinator_request(group_id)
+                search = find_coordinator_request(key, key_type)
                 coordinator = coordinator_in(self.connection.ask(ANY_NODE, search, left_ms))
                 self.know_nodes([coordinator.node])
                 response = self.connection.ask(coordinator.node, request, left_ms)
                 refusal = next((code for code in codes(response) if code in _COORDINATOR_PASSES), None)
                 if refusal is None:
                     return response, coordinator.node
-                raise error_for(refusal, f"group {group_id}: {error_for(refusal).message}")
+                thing = f"{_KINDS[key_type]} {key}"
+                raise error_for(refusal, f"{thing}: {error_for(refusal).message}")
             except Exception as error:
                 if not is_retriable(error) or now_ms() + backoff_ms >= deadline_ms:
                     raise

@@ -17,7 +17,8 @@ from holdfast_log.protocol.messages.find_coordinator import (
 
 COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 """Errors after which the coordinator must be found again."""
-_GROUP_KEY_TYPE = 0
+GROUP_KEY_TYPE = 0
+TRANSACTION_KEY_TYPE = 1
 _FREE_SEARCHES = 3
 
 
@@ -30,9 +31,9 @@ class CoordinatorNode:
     port: int
 
 
-def find_coordinator_request(group_id: str) -> FindCoordinatorRequest:
-    """Asks any broker for the coordinator of a group."""
-    return FindCoordinatorRequest(key=group_id, key_type=_GROUP_KEY_TYPE, coordinator_keys=[group_id])
+def find_coordinator_request(key: str, key_type: int = GROUP_KEY_TYPE) -> FindCoordinatorRequest:
+    """Asks any broker for the coordinator of a group, or of a transactional id (`TRANSACTION_KEY_TYPE`)."""
+    return FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
 
 
 def coordinator_in(response: FindCoordinatorResponse) -> CoordinatorNode:

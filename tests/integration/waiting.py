@@ -8,9 +8,9 @@ from collections.abc import Callable
 DEADLINE_S = 120.0
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds. Raises AssertionError after `DEADLINE_S`."""
-    deadline = time.monotonic() + DEADLINE_S
+def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
+    """Return once the condition holds. Raises AssertionError after `deadline_s`."""
+    deadline = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
