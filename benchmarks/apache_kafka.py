@@ -28,9 +28,18 @@ VERSION = "3.9.1"
 """The last version of Kafka with brokers in ZooKeeper mode."""
 KRAFT_VERSION = "4.1.1"
 """The version of Kafka whose brokers are measured in KRaft mode, the only one since 4.0."""
+BROKER = "kafka_2.13"
+"""Apache Kafka's broker, with the oldest of its tools: the artifact in Maven's group org.apache.kafka."""
+TOOLS = "kafka-tools"
+STREAMS = "kafka-streams"
+CONNECT = "connect-runtime+connect-file"
+"""Two artifacts: Kafka Connect, and its connectors that read and write files."""
 _SUMS = {
-    VERSION: "7ea79b6a1e9d0254b48b596a4c4ff7666a67bec4cce0f1d9a3488e920f35e67f",
-    KRAFT_VERSION: "fe4178ec15480c6587e31d766bb464eb7aa3ae1d852c2c13f5fb08d7107facb4",
+    (BROKER, VERSION): "7ea79b6a1e9d0254b48b596a4c4ff7666a67bec4cce0f1d9a3488e920f35e67f",
+    (BROKER, KRAFT_VERSION): "fe4178ec15480c6587e31d766bb464eb7aa3ae1d852c2c13f5fb08d7107facb4",
+    (TOOLS, VERSION): "769dcede3b382c570134c38a6a2d8282a4fc2a1907c8184574b94c92dfd3fe59",
+    (STREAMS, VERSION): "d4a6cfec3509799b10bbf510d769dd2419715c6be028d76d71722703f690558e",
+    (CONNECT, VERSION): "39b3d70ad18d2296e682d3169dbca08c78460d65e494d5e1829132e023c1c043",
 }
 """SHA-256 of the lines "sum name" of all jars of a class path, sorted by name."""
 SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -46,15 +55,17 @@ _POM = """\
   <groupId>holdfast.tests</groupId><artifactId>apache-kafka</artifactId><version>1</version>
   <packaging>pom</packaging>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
-    </dependency>
+    {artifacts}
     <dependency>
       <groupId>org.slf4j</groupId><artifactId>{log}</artifactId><version>1.7.36</version>
     </dependency>
   </dependencies>
 </project>
 """
+_ARTIFACT = """\
+<dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
+    </dependency>"""
 _LOGS = {VERSION: "slf4j-reload4j", KRAFT_VERSION: "slf4j-simple"}
 """What writes a broker's log to its output."""
 _RESOLVE_TIMEOUT_S = 240
@@ -89,16 +100,20 @@ class WrongJarsError(Exception):
 
 
 @cache
-def class_path(version: str = VERSION) -> str:
-    """The class path of Kafka's broker and tools. Raises `NoKafkaError`, and `WrongJarsError` if the content
-    of the jars is not as expected."""
-    if version == VERSION and (given := os.environ.get("HOLDFAST_KAFKA_BROKER_JARS")):
+def class_path(version: str = VERSION, artifacts: str = BROKER) -> str:
+    """The class path of Kafka's broker and tools, or of other artifacts of its, joined by "+". Raises
+    `NoKafkaError`, and `WrongJarsError` if the content of the jars is not as expected."""
+    if (version, artifacts) == (VERSION, BROKER) and (given := os.environ.get("HOLDFAST_KAFKA_BROKER_JARS")):
         return given
     if not shutil.which("java") or not shutil.which("mvn"):
         raise NoKafkaError("Apache Kafka needs java and mvn, or HOLDFAST_KAFKA_BROKER_JARS")
-    directory = cache_directory() / "apache-kafka" / version
+    name = version if artifacts == BROKER else f"{artifacts}-{version}"
+    directory = cache_directory() / "apache-kafka" / name
     make_private(directory)
-    (directory / "pom.xml").write_text(_POM.format(version=version, log=_LOGS[version]))
+    wanted = "\n    ".join(
+        _ARTIFACT.format(artifact=artifact, version=version) for artifact in artifacts.split("+")
+    )
+    (directory / "pom.xml").write_text(_POM.format(artifacts=wanted, log=_LOGS[version]))
     found = directory / "class-path"
     # Strict: a download whose checksum is not the repository's fails.
     for online in (["-o"], ["--strict-checksums"]):
@@ -110,13 +125,13 @@ def class_path(version: str = VERSION) -> str:
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
             continue
         resolved = found.read_text().strip()
-        if (actual := sum_of(resolved)) != _SUMS[version]:
+        if (actual := sum_of(resolved)) != (expected := _SUMS[artifacts, version]):
             raise WrongJarsError(
-                f"the jars of Apache Kafka {version} have the sum {actual}, not {_SUMS[version]}. Remove "
+                f"the jars of Apache Kafka {name} have the sum {actual}, not {expected}. Remove "
                 f"org/apache/kafka from Maven's local repository, and try again"
             )
         return resolved
-    raise NoKafkaError(f"Maven has not resolved org.apache.kafka:kafka_2.13:{version}")
+    raise NoKafkaError(f"Maven has not resolved org.apache.kafka:{artifacts}:{version}")
 
 
 def sum_of(jars: str) -> str:
@@ -128,12 +143,14 @@ def sum_of(jars: str) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def java(directory: Path, options: Sequence[str] = SMALL, version: str = VERSION) -> list[str]:
+def java(
+    directory: Path, options: Sequence[str] = SMALL, version: str = VERSION, artifacts: str = BROKER
+) -> list[str]:
     """The command that runs a class of Kafka, without the class. It logs to standard output, with a file of
     settings in `directory`. Raises `NoKafkaError`."""
     log4j = directory / "log4j.properties"
     log4j.write_text(_LOG4J)
-    return ["java", *options, f"-Dlog4j.configuration=file:{log4j}", "-cp", class_path(version)]
+    return ["java", *options, f"-Dlog4j.configuration=file:{log4j}", "-cp", class_path(version, artifacts)]
 
 
 class KafkaBroker(BackgroundBroker):
