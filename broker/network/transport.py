@@ -17,8 +17,7 @@ import functools
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
@@ -40,8 +39,7 @@ from holdfast_log.broker.network.framing import (
 from holdfast_log.broker.network.interfaces import Accept, Address, FrameReceiver, Port
 from holdfast_log.broker.network.memory import NO_LIMIT, IncompleteFrames, RequestMemories, RequestMemory
 from holdfast_log.broker.network.outgoing import Outgoing, SliceTooLong
-from holdfast_log.broker.network.settings import SETTINGS
-from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.broker.network.socket_options import SocketOptions, begin_unpaced, pace
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.compiled import WIRE
 from holdfast_log.protocol.frames import Part
@@ -335,13 +333,15 @@ class FrameServer(FrameSocket, tcp.Server):
         sock: socket.socket,
         protocol: _Link,
         client: tuple[Any, ...],
-        server: tcp.Port,
+        server: _FramePort,
         sessionno: int,
         reactor: Any,
     ) -> None:
         memory, incomplete = memories.of(getattr(protocol.receiver, "listener", ""))
         self._prepare(protocol.receiver, buffers, log, memory, incomplete)
         self.peer = Address(client[0], client[1])
+        if server.pacing:
+            pace(sock, server.pacing)
         super().__init__(sock, cast(IProtocol, protocol), client, server, sessionno, reactor)
 
 
@@ -426,28 +426,15 @@ class _FramePort(tcp.Port):
         super().__init__(*args)
         self.transport = transport
         self._options = options
+        self.pacing = b""
+        """The congestion control of connections from other machines, if they begin with another one."""
 
     def createInternetSocket(self) -> socket.socket:
         # Accepted sockets inherit the options; set after accepting, they no longer widen the TCP window.
         sock = super().createInternetSocket()
         self._options.apply(sock)
+        self.pacing = begin_unpaced(sock)
         return sock
-
-
-@settings_group(SETTINGS)
-@dataclass(frozen=True, slots=True)
-class SocketOptions:
-    """Sizes of socket buffers (-1: the system decides), and of the queue of new connections."""
-
-    send_buffer_bytes: Annotated[int, "socket.send.buffer.bytes"] = 100 * 1024
-    receive_buffer_bytes: Annotated[int, "socket.receive.buffer.bytes"] = -1
-    backlog: Annotated[int, "socket.listen.backlog.size"] = 50
-
-    def apply(self, sock: socket.socket) -> None:
-        if self.send_buffer_bytes != -1:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
-        if self.receive_buffer_bytes != -1:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
 
 
 class _TcpPort:

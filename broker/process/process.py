@@ -29,8 +29,9 @@ from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.admission import admission_of
 from holdfast_log.broker.network.endpoints import parse_endpoints
 from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.socket_options import SocketOptions
 from holdfast_log.broker.network.tls.listeners import TlsListeners
-from holdfast_log.broker.network.transport import SocketOptions, TcpNetwork
+from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.broker.process import pid_file
 from holdfast_log.broker.process.cluster_secret import read_cluster_secret
 from holdfast_log.broker.process.descriptors import raise_limit, shares

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -98,7 +99,8 @@ class Pair:
         buffers, log = FrameBuffers(), RepeatedLog(Clock())
         memories = RequestMemories(Clock(), RequestMemory(), 30_000, "", None)
         client = ("192.0.2.1", 9)
-        self.server = FrameServer(buffers, memories, log, own, link, client, cast(Any, None), 0, self.reactor)
+        port = cast(Any, SimpleNamespace(pacing=b"", _realPortNumber=0))
+        self.server = FrameServer(buffers, memories, log, own, link, client, port, 0, self.reactor)
 
     def __enter__(self) -> Pair:
         self._patch = pytest.MonkeyPatch()

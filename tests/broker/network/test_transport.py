@@ -19,7 +19,8 @@ from holdfast_log.broker.network import transport
 from holdfast_log.broker.network.connection import ConnectionLimits, FrameHandler, ReplySlot, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.memory import RequestMemory
-from holdfast_log.broker.network.transport import SocketOptions, TcpNetwork
+from holdfast_log.broker.network.socket_options import SocketOptions
+from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.protocol.frames import SIZE, FileSlice, Part
 from tests.garbage import collector_off
 from tests.reactor import in_thread, on_reactor, reactor, until
