@@ -10,6 +10,7 @@ Usage: scripts/test.sh [pytest arguments]
 Installs what it needs (scripts/install.sh --with-tests, kcat, Chromium and Prometheus if apt-get can install them, and a
 second environment with kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first check that fails.
 Arguments are passed to pytest: scripts/test.sh tests/protocol -k records
+Without arguments the tests of appends and fetches run once more before, in Python alone (HOLDFAST_PURE_PYTHON).
 On two cores, three tests run at a time; -n 0 runs them one by one.
 
 The tests start ZooKeeper and brokers of their own, on free loopback ports, and stop them.
@@ -88,4 +89,12 @@ wait "$programs"
 # Let Python cache compiled modules: the tests start hundreds of brokers and tools.
 unset PYTHONDONTWRITEBYTECODE
 # Three at a time on two cores: tests that start brokers mostly wait.
-run_python -m pytest -n "$((($(nproc) * 3 + 1) / 2))" --dist worksteal "$@"
+at_a_time=$((($(nproc) * 3 + 1) / 2))
+if [[ $# -eq 0 ]]; then
+    printf 'pytest, appends and fetches with nothing compiled\n'
+    (
+        export HOLDFAST_PURE_PYTHON=1
+        run_python -m pytest -n "$at_a_time" --dist worksteal tests/broker/replication
+    )
+fi
+run_python -m pytest -n "$at_a_time" --dist worksteal "$@"
