@@ -102,13 +102,16 @@ class Broker:
         """Take turns of the reactor until nothing is left to make. Returns their number."""
         count = 0
         while self.answers.waiting:
-            # `advance(0)` would take all turns at once.
-            (call,) = self.clock.calls
-            self.clock.calls.remove(call)
-            call.called = 1
-            call.func()
+            self.turn()
             count += 1
         return count
+
+    def turn(self) -> None:
+        # `advance(0)` would take all turns at once.
+        (call,) = self.clock.calls
+        self.clock.calls.remove(call)
+        call.called = 1
+        call.func()
 
 
 def test_a_topic_that_is_named_many_times_is_answered_once() -> None:
@@ -164,6 +167,15 @@ def test_many_answers_take_turns_one_at_a_time() -> None:
     turns = alone.turns()
     assert broker.turns() >= turns * len(asked) - ACTIVE_MAX
     assert all(asked)
+
+
+def test_few_answers_are_being_made_at_a_time() -> None:
+    broker = Broker()
+    for _ in range(3 * ACTIVE_MAX):
+        broker.ask(["t"], broker.connect())
+    while broker.answers.waiting:
+        broker.turn()
+        assert len(broker.answers._active) <= ACTIVE_MAX
 
 
 def test_short_answers_share_a_turn() -> None:

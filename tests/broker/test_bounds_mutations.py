@@ -1,0 +1,92 @@
+"""Bounds of what one client can make a broker hold or do, each taken away: a test has to notice.
+
+Bounds that the simulation reaches have their mutations in tests/sim/mutants, those of transactions in
+tests/broker/test_transaction_mutations.py and tests/coordinator/transactions/test_mutations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast_log.broker.log.producer_totals import ProducerTotals
+from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.ownership import limits
+from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.replication.fetch_sessions import FetchSessions
+from holdfast_log.broker.requests import answers, parts
+from holdfast_log.broker.requests.answers import LongAnswer
+from holdfast_log.protocol.errors import BrokerError
+from tests.broker import test_answers as of_answers
+from tests.broker import test_parts as of_parts
+from tests.broker.log import test_producer_totals as of_totals
+from tests.broker.network import test_connection as of_connection
+from tests.broker.ownership import test_limits as of_ownership
+from tests.broker.quotas import test_store as of_quotas
+from tests.broker.replication import test_fetch_sessions as of_sessions
+
+Check = Callable[[], None]
+_MANY = 1 << 60
+CAUGHT = (AssertionError, ValueError, KeyError, TypeError, BrokerError)
+
+
+def nothing(self: Any, *arguments: Any) -> None:
+    """The bound is not kept."""
+
+
+def may_handle(self: ServerConnection) -> bool:
+    return self.close_reason is None and self._unmute is None and not self._holds
+
+
+MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
+    "an answer may have any length": (
+        LongAnswer, "reserve", lambda self, price: True,
+        of_answers.test_what_is_beyond_the_limit_of_an_answer_is_refused,
+    ),
+    "any number of answers is made at once": (
+        answers, "ACTIVE_MAX", _MANY, of_answers.test_few_answers_are_being_made_at_a_time,
+    ),
+    "a part of a request may have any number of rows": (
+        parts, "PART_ROWS", _MANY,
+        of_parts.test_a_long_request_is_handled_in_parts_and_answered_as_if_at_once,
+    ),
+    "any number of users, clients and addresses has quotas": (
+        QuotaStore, "_has_quota", lambda self, *entity: False,
+        of_quotas.test_brokers_keep_a_limited_number_of_entities_with_quotas,
+    ),
+    "a session of fetches has any number of partitions": (
+        FetchSessions, "_make_room", lambda self, *wanted: True,
+        of_sessions.test_a_reader_of_more_partitions_than_the_limit_replaces_no_session,
+    ),
+    "all connections have any number of owned resources": (
+        limits, "connection_limit", lambda state, connection, key: None,
+        of_ownership.test_all_connections_of_a_broker_together_have_a_limited_number_of_resources,
+    ),
+    "any number of requests of a connection is in flight": (
+        ServerConnection, "_may_handle", may_handle,
+        of_connection.test_requests_in_flight_do_not_exceed_the_limit,
+    ),
+    "a source has any number of producers": (
+        ProducerTotals, "_keep_source", nothing,
+        of_totals.test_one_source_over_all_partitions_has_a_bound_and_takes_places_from_itself_only,
+    ),
+    "many sources have any number of producers": (
+        ProducerTotals, "_keep_producers", nothing,
+        of_totals.test_many_sources_together_have_a_bound_and_an_honest_one_with_few_keeps_its_own,
+    ),
+    "all logs have any number of append ids": (
+        ProducerTotals, "_keep_append_ids", nothing,
+        of_totals.test_append_ids_of_all_logs_have_a_bound_and_a_writer_with_few_keeps_its_own_or_is_told,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_bound_that_is_taken_away_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, attribute, mutant, check = MUTATIONS[name]
+    check()
+    monkeypatch.setattr(place, attribute, mutant)
+    with pytest.raises(CAUGHT):
+        check()
