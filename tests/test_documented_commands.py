@@ -56,6 +56,8 @@ SMALLER = {
     ("docs/reliability.md", "scripts/fault-matrix.sh"): f"{HERE}::test_the_fault_matrix_lists_its_cells",
     ("docs/reliability.md", "scripts/damaged-frames.sh"):
         "tests/integration/test_damaged_frames.py::test_damaged_requests_harm_nobody",
+    ("docs/reliability.md", "scripts/cluster-start.sh -n 1"):
+        "tests/hostile/test_walk.py::test_no_attack_of_a_client_without_a_right_does_harm",
     ("docs/reliability.md", "scripts/takeover-drill.sh"):
         "tests/takeovers/test_drill.py::test_owners_resumed_after_a_takeover_append_nothing",
     ("docs/reliability.md", "scripts/hostile-requests.sh"):

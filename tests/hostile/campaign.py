@@ -376,7 +376,9 @@ def _attack_with_neighbours(
     kept: KeptRows,
 ) -> None:
     with ExitStack() as stack:
-        client = stack.enter_context(running_neighbour(directory, target.broker.port, Kind.CLIENT))
+        client = stack.enter_context(
+            running_neighbour(directory, target.broker.port, Kind.CLIENT, target.broker.pid)
+        )
         brokers_port = target.broker.brokers_port
         controller = stack.enter_context(running_neighbour(directory, brokers_port, Kind.CONTROLLER))
         watched = Watched(target, world, client, controller)

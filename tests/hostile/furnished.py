@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -21,6 +22,12 @@ from tests.hostile.probe import Turns
 from tests.integration.raw_socket import RawSocket
 
 MANY = "many"
+_PROPERTIES = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
 
 
 @contextmanager
@@ -35,7 +42,7 @@ def probed_broker(
         directory / "broker",
         broker_id=1,
         zookeeper_connect=zookeeper_connect,
-        properties={"offsets.topic.num.partitions": "4", **(properties or {})},
+        properties=_PROPERTIES | {**(properties or {})},
         python_arguments=("-m", "tests.hostile.probe", str(path)),
     )
     broker.start()
@@ -47,7 +54,8 @@ def probed_broker(
 
 
 def furnish(broker: BackgroundBroker, partitions: int, topics: int, groups: int) -> World:
-    """Create a topic of many partitions, topics of one, and groups with committed offsets."""
+    """Create a topic of many partitions, topics of one, and groups with committed offsets, whose names are
+    also those of transactional ids."""
     with RawSocket(broker.port) as socket:
         _create(socket, [(MANY, partitions)])
         names = [f"topic-{number}" for number in range(topics)]
@@ -58,9 +66,12 @@ def furnish(broker: BackgroundBroker, partitions: int, topics: int, groups: int)
             pass
         for group_id in group_ids:
             _commit(socket, group_id, min(partitions, 50))
+        producer_ids = [_producer_id(socket, group_id) for group_id in group_ids]
         known = socket.call(MetadataRequest(topics=None), 12).topics
     ids = {topic.name: topic.topic_id for topic in known}
-    return World(broker.broker_id, [MANY, *names], [ids[name] for name in [MANY, *names]], group_ids)
+    return World(
+        broker.broker_id, [MANY, *names], [ids[name] for name in [MANY, *names]], group_ids, producer_ids[0]
+    )
 
 
 def _create(socket: RawSocket, topics: list[tuple[str, int]]) -> None:
@@ -85,3 +96,13 @@ def _commit(socket: RawSocket, group_id: str, partitions: int) -> None:
     request = OffsetCommitRequest(group_id=group_id, member_id="", topics=topics)
     while socket.call(request, 6).topics[0].partitions[0].error_code:
         pass
+
+
+def _producer_id(socket: RawSocket, transactional_id: str) -> int:
+    """Have a transactional id known. Returns its producer id."""
+    while socket.call(FindCoordinatorRequest(key=transactional_id, key_type=1), 3).error_code:
+        pass
+    wanted = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    while (answer := socket.call(wanted, 4)).error_code:
+        pass
+    return answer.producer_id

@@ -23,6 +23,7 @@ from holdfast_log.protocol.api import Api
 from holdfast_log.protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.models.batches import batch
 
 NUMBERS_PER_ELEMENT = 8
@@ -57,6 +58,9 @@ class World:
     """The first has many partitions."""
     topic_ids: Sequence[UUID]
     groups: Sequence[str]
+    """Also the names of transactional ids."""
+    producer_id: int = -1
+    """That of the first transactional id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ class Builder:
     def _field(self, cls: type, field: Field, depth: int, at: tuple[int, ...]) -> Any:
         if field.tag is not None:
             self.elements += 1
-        if self._version in field.nullable and self._is_null(field):
+        if self._version in field.nullable and self._is_null(cls, field):
             return None
         match field.type:
             case Array(element=element):
@@ -200,10 +204,10 @@ class Builder:
                 return [self._value(cls, field, element, depth + 1, (*at, i)) for i in range(count)]
         return self._value(cls, field, field.type, depth, at)
 
-    def _is_null(self, field: Field) -> bool:
+    def _is_null(self, cls: type, field: Field) -> bool:
         if isinstance(field.type, Array):
             return not self._variant.counts
-        return field.name in _NULL
+        return field.name in _NULL and cls is not InitProducerIdRequest
 
     def _count(self, depth: int) -> int:
         counts = self._variant.counts
@@ -273,6 +277,10 @@ class Builder:
             return 1e9
         if _is_kind(name):
             return self._variant.kind
+        if name.endswith("producer_id"):
+            return self._world.producer_id
+        if name.endswith("producer_epoch"):
+            return 0
         numbered = _numbered(name)
         if numbered == "brokers":
             return self._world.broker_id
@@ -316,7 +324,7 @@ _NUMBERS = {
     "count": 2000,
     "value": 1,
     "isolation_level": 0,
-    "transaction_timeout_ms": 1000,
+    "transaction_timeout_ms": 60_000,
     "current_leader_epoch": -1,
 }
 
@@ -349,7 +357,7 @@ def _named(cls: type, field: Field) -> str:
         return "settings"
     if field.name in ("name", "topic", "topics", "member_id", "owner_id"):
         return "topics"
-    return "groups" if re.search("roup|^FindCoordinatorRequest", where) else "topics"
+    return "groups" if re.search("roup|ransactional|^FindCoordinatorRequest", where) else "topics"
 
 
 @cache

@@ -1,9 +1,11 @@
 """Well-behaved neighbours of a hostile client: how long a broker makes them wait.
 
-    python -m tests.hostile.neighbour FILE PORT KIND
+    python -m tests.hostile.neighbour FILE PORT KIND PID
 
 A neighbour is a process of its own, so that what the hostile client does in its process does not slow it. It
-takes rounds until it is ended, and notes in FILE when each began and how long it took.
+takes rounds until it is ended, and notes in FILE when each began, how long it took, and how much processor
+time the broker, whose process is PID, spent meanwhile. Where others use the processors too, the former grows
+with what they do; the latter is what the broker itself did before it had served the neighbour.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from tests.models.batches import batch
 TOPIC = "neighbour"
 _ROUND_S = 0.01
 """A round begins so long after the last one began, or at once where that one took longer."""
-_SAMPLE = struct.Struct("<dd")
+_SAMPLE = struct.Struct("<ddd")
 _WAIT_S = 120.0
 _POLL_S = 0.01
 
@@ -54,23 +56,32 @@ class Pace:
     p50_ms: float
     p99_ms: float
     longest_ms: float
+    work_p50_ms: float = 0.0
+    """Processor time of the broker in a round."""
+    work_p99_ms: float = 0.0
 
 
-def pace_of(times_ms: Sequence[float]) -> Pace:
-    """`times_ms` are infinite for rounds that failed."""
-    ordered = sorted(times_ms)
+def pace_of(times_ms: Sequence[float], work_ms: Sequence[float] = (0.0,)) -> Pace:
+    """`times_ms` are infinite for rounds that failed; `work_ms` is the broker's processor time in each."""
+    ordered, work = sorted(times_ms), sorted(work_ms)
     return Pace(
         len(ordered),
         sum(map(math.isinf, ordered)),
         percentile(ordered, 0.5),
         percentile(ordered, 0.99),
         ordered[-1],
+        percentile(work, 0.5),
+        percentile(work, 0.99),
     )
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
     """The least value that is not exceeded by this share of the values."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def _pace(rounds: Sequence[tuple[float, ...]]) -> Pace:
+    return pace_of([took_ms for _, took_ms, _ in rounds], [work_ms for *_, work_ms in rounds])
 
 
 class Neighbour:
@@ -80,7 +91,7 @@ class Neighbour:
         self._process = process
         self._path = path
         self._read_bytes = 0
-        self._rounds: list[tuple[float, float]] = []  # when each began, by the monotonic clock; its ms
+        self._rounds: list[tuple[float, ...]] = []  # when each began, by the monotonic clock; ms; work in ms
 
     def pace(self, began_s: float, ended_s: float, wait_s: float = _WAIT_S) -> Pace:
         """The rounds that fell into this time, wholly or in part. The last one is waited for: one that the
@@ -90,15 +101,16 @@ class Neighbour:
             if self._process.poll() is not None:
                 raise ChildProcessError("the neighbour has ended; its message is above")
             if time.monotonic() > waits_until_s:
-                return pace_of([*self._within(began_s, ended_s), math.inf])
+                return _pace([*self._within(began_s, ended_s), (0.0, math.inf, 0.0)])
             time.sleep(_POLL_S)
         # A short time may lie between two rounds.
-        return pace_of(list(self._within(began_s, ended_s)) or [self._rounds[-1][1]])
+        return _pace(list(self._within(began_s, ended_s)) or self._rounds[-1:])
 
-    def _within(self, began_s: float, ended_s: float) -> Iterator[float]:
-        for at_s, took_ms in self._rounds:
+    def _within(self, began_s: float, ended_s: float) -> Iterator[tuple[float, ...]]:
+        for each in self._rounds:
+            at_s, took_ms, _ = each
             if at_s <= ended_s and (at_s >= began_s or at_s + took_ms / 1000 >= began_s):
-                yield took_ms
+                yield each
 
     def _read(self) -> bool:
         """Read what is new. Returns whether there is any round."""
@@ -112,12 +124,13 @@ class Neighbour:
 
 
 @contextmanager
-def running_neighbour(directory: Path, port: int, kind: Kind) -> Iterator[Neighbour]:
-    """A neighbour that takes rounds until the block ends."""
+def running_neighbour(directory: Path, port: int, kind: Kind, pid: int = 0) -> Iterator[Neighbour]:
+    """A neighbour that takes rounds until the block ends. `pid` is the process of the broker; 0: its work is
+    of no interest."""
     path = directory / f"rounds-{kind}"
     path.write_bytes(b"")
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(path), str(port), kind], preexec_fn=die_with_parent
+        [sys.executable, "-m", __name__, str(path), str(port), kind, str(pid)], preexec_fn=die_with_parent
     )
     try:
         yield Neighbour(process, path)
@@ -167,29 +180,38 @@ def create_topic(port: int) -> None:
                 time.sleep(_POLL_S)
 
 
-def take_rounds(path: Path, port: int, act: Callable[[RawSocket], None]) -> None:
-    """Take rounds on one connection, and on a new one after each failure, without an end."""
+def take_rounds(path: Path, port: int, act: Callable[[RawSocket], None], work_s: Callable[[], float]) -> None:
+    """Take rounds on one connection, and on a new one after each failure, without an end. `work_s` is the
+    processor time of the broker."""
     with open(path, "ab", buffering=0) as file:
         while True:
             with RawSocket(port, client_id=TOPIC) as socket:
                 is_open = True
                 while is_open:
-                    began_s = time.monotonic()
+                    began_s, work_before_s = time.monotonic(), work_s()
                     try:
                         act(socket)
                         took_s = time.monotonic() - began_s
                     except (OSError, AssertionError) as error:
                         print(f"neighbour: {error!r}", file=sys.stderr, flush=True)
                         is_open, took_s = False, math.inf
-                    file.write(_SAMPLE.pack(began_s, took_s * 1000))
+                    worked_s = work_s() - work_before_s
+                    file.write(_SAMPLE.pack(began_s, took_s * 1000, worked_s * 1000))
                     time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
 
 
+def processor_time(pid: int) -> Callable[[], float]:
+    """Tells the processor time of a process, in s."""
+    clock = ~pid << 3 | 2  # As clock_getcpuclockid makes it.
+    return lambda: time.clock_gettime(clock)
+
+
 def main() -> None:
-    path, port, kind = Path(sys.argv[1]), int(sys.argv[2]), Kind(sys.argv[3])
+    path, port, kind, pid = Path(sys.argv[1]), int(sys.argv[2]), Kind(sys.argv[3]), int(sys.argv[4])
     if kind is Kind.CLIENT:
         create_topic(port)
-    take_rounds(path, port, produce_and_fetch if kind is Kind.CLIENT else order)
+    act = produce_and_fetch if kind is Kind.CLIENT else order
+    take_rounds(path, port, act, processor_time(pid) if pid else float)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ _HEADS = (
     "… during",
     "Its p99 before, ms",
     "… during",
+    "Broker's work in its rounds, p99, ms",
     "Longest order, ms",
 )
 
@@ -121,6 +122,7 @@ def _cells(row: Row) -> list[str]:
         size(max(0, row.left_bytes)),
         *(f"{each:.1f}" for each in (row.before.p50_ms, row.during.p50_ms)),
         *(f"{each:.1f}" for each in (row.before.p99_ms, row.during.p99_ms)),
+        f"{row.during.work_p99_ms:.1f}",
         f"{row.controller.longest_ms:.0f}",
     ]
 

@@ -1,0 +1,102 @@
+"""A cluster that was started as a user does, for attacks on plain sockets, and how they say what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.hostile.neighbour import Kind, Neighbour, processor_time, running_neighbour
+from tests.integration.raw_socket import RawSocket
+
+TOPIC = "walked"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The cluster that is attacked."""
+
+    port: int
+    pid: int
+    log: Path
+    idle: int
+    """Number of connections of `idle_connections`."""
+    neighbour: Neighbour
+    work_s: Callable[[], float]
+    """Tells the processor time of the broker, which does not depend on what else the machine does."""
+
+    def socket(self, name: str = "stranger", timeout_s: float = 60.0) -> RawSocket:
+        return RawSocket(self.port, client_id=name, timeout_s=timeout_s)
+
+    def ask(self, request: Any, version: int | None = None) -> Any:
+        """The answer on a connection of its own; None if the broker closed it."""
+        with self.socket() as connection:
+            return connection.ask(request, version)
+
+
+class NotHeld(Exception):
+    """What the attack has done."""
+
+
+def held(condition: bool, text: str) -> str:
+    if not condition:
+        raise NotHeld(text)
+    return text
+
+
+def names(codes: Counter[int]) -> str:
+    return ", ".join(f"{count} times {ErrorCode(code).name}" for code, count in codes.items())
+
+
+def create(
+    scene: Scene, name: str, partitions: int = 1, *, only_validate: bool = False, **config: str
+) -> Any:
+    configs = [CreatableTopicConfig(name=key.replace("_", "."), value=each) for key, each in config.items()]
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=configs
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000, validate_only=only_validate)
+    return scene.ask(request).topics[0]
+
+
+def produced(connection: RawSocket, records: bytes, topic: str = TOPIC) -> Any:
+    data = PartitionProduceData(index=0, records=records)
+    request = ProduceRequest(
+        acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    return connection.call(request, 9).responses[0].partition_responses[0]
+
+
+@contextmanager
+def scene_of(port: int, directory: Path, idle: int) -> Iterator[Scene]:
+    pid = next(each for each in broker_pids(directory))
+    (log, *_) = sorted(directory.rglob("*broker*1*.log")) or sorted(directory.rglob("*.log"))
+    with (
+        tempfile.TemporaryDirectory() as text,
+        running_neighbour(Path(text), port, Kind.CLIENT, pid) as neighbour,
+    ):
+        neighbour.pace(0, time.monotonic())
+        yield Scene(port, pid, log, idle, neighbour, processor_time(pid))
+
+
+def broker_pids(directory: Path) -> Iterator[int]:
+    """The processes of brokers whose properties are in the directory."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if b"holdfast_log.broker" in words and any(os.fsencode(directory) in each for each in words):
+                yield int(path.parent.name)
