@@ -310,7 +310,7 @@ class TransactionShard:
         return result
 
     def list(self, request: RequestToken, now_ms: int) -> TransactionResult:
-        """ListTransactions: all that are known, as they are now. Whoever asks chooses among them, a few at a
+        """ListTransactions: all that are known, as they are now. The handler chooses among them, a few at a
         time: there may be many."""
         result = TransactionResult()
         result.reply(request, TransactionsAnswer([*self._transactions.items()], now_ms))

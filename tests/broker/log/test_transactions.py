@@ -137,7 +137,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self._the_same_is_found_in_parts(first, last)
 
     def _the_same_is_found_in_parts(self, first: int, last: int) -> None:
-        """A reader that is told of few transactions at a time reads on from where its read has ended."""
+        """A reader that learns of few transactions at a time reads on from where its read has ended."""
         while first < last:
             found, until = aborted_between(self.log, first, last, 1)
             assert first < until <= last, "it gets on"
