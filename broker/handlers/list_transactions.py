@@ -83,7 +83,7 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
 def _known(answers: Sequence[TransactionsAnswer]) -> Iterator[tuple[str, Transaction, int]]:
     """The transactions of all shards, each with the time at which its shard was asked."""
     for answer in answers:
-        for transactional_id, each in answer.transactions:
+        for transactional_id, each in zip(answer.transactional_ids, answer.transactions, strict=True):
             yield transactional_id, each, answer.now_ms
 
 

@@ -61,7 +61,9 @@ class TransactionAnswer:
 class TransactionsAnswer:
     """The answer to ListTransactions: all that a shard had at a time, in ms since the epoch."""
 
-    transactions: Sequence[tuple[str, Transaction]]
+    transactional_ids: Sequence[str]
+    transactions: Sequence[Transaction]
+    """In the order of their ids."""
     now_ms: int
 
 

@@ -313,7 +313,9 @@ class TransactionShard:
         """ListTransactions: all that are known, as they are now. The handler chooses among them, a few at a
         time: there may be many."""
         result = TransactionResult()
-        result.reply(request, TransactionsAnswer([*self._transactions.items()], now_ms))
+        known = self._transactions
+        # Two lists: a pair for each of many ids takes five times as long.
+        result.reply(request, TransactionsAnswer([*known], [*known.values()], now_ms))
         return result
 
     # Markers
