@@ -144,6 +144,25 @@ def _decode_lines(data: bytes) -> list[str]:
     return lines
 
 
+DIRECTORY_VERSION = 0
+"""The version of a log directory, in meta.properties and in the file with its id. Raise it with whatever code
+of before would misread: that code refuses the directory."""
+
+
+class LaterVersion(ValueError):
+    """A log directory of a version that is later than this code knows."""
+
+
+def _check_version(text: str | None) -> None:
+    """Raises LaterVersion, and ValueError for what is no version."""
+    if text is None or not text.isdecimal():
+        raise ValueError(f"{text!r} is no version")
+    if int(text) > DIRECTORY_VERSION:
+        raise LaterVersion(
+            f"is of version {int(text)}, and this version of Holdfast knows those up to {DIRECTORY_VERSION}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
     """Owner of a log directory. A broker refuses to start on a directory that belongs to another."""
@@ -153,7 +172,7 @@ class MetaProperties:
 
 
 def encode_meta_properties(meta: MetaProperties) -> bytes:
-    lines = ["#", f"broker.id={meta.broker_id}", "version=0"]
+    lines = ["#", f"broker.id={meta.broker_id}", f"version={DIRECTORY_VERSION}"]
     if meta.cluster_id is not None:
         lines.append(f"cluster.id={meta.cluster_id}")
     return "".join(f"{line}\n" for line in lines).encode()
@@ -161,21 +180,22 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
     values = _decode_properties(data, "=")
-    if values.get("version") != "0":
-        raise ValueError(f"unsupported version {values.get('version')!r} of meta.properties")
+    _check_version(values.get("version"))
     return MetaProperties(int(values["broker.id"]), values.get("cluster.id"))
 
 
 def encode_directory_id(directory_id: str) -> bytes:
     """`.holdfast-directory`: the id of a log directory."""
-    return (
-        f"version: 0\ndirectory_id: {directory_id}\nchecksum: {crc32c(directory_id.encode()):08x}\n".encode()
-    )
+    checksum = f"{crc32c(directory_id.encode()):08x}"
+    lines = (f"version: {DIRECTORY_VERSION}", f"directory_id: {directory_id}", f"checksum: {checksum}")
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def decode_directory_id(data: bytes) -> str:
-    version, directory_id, checksum = (line.partition(": ")[2] for line in data.decode().splitlines())
-    if version != "0" or checksum != f"{crc32c(directory_id.encode()):08x}":
+    version, *rest = (line.partition(": ")[2] for line in data.decode().splitlines())
+    _check_version(version)
+    directory_id, checksum = rest
+    if checksum != f"{crc32c(directory_id.encode()):08x}":
         raise ValueError("its checksum does not match its content")
     return directory_id
 

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from holdfast_log.broker.log import checkpoints, names, run_marks
-from holdfast_log.broker.log.checkpoints import MetaProperties, OffsetEntry, OffsetsEncoder, topic_tag
+from holdfast_log.broker.log.checkpoints import (
+    LaterVersion,
+    MetaProperties,
+    OffsetEntry,
+    OffsetsEncoder,
+    topic_tag,
+)
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -21,6 +27,13 @@ T = TypeVar("T")
 
 class IdentityError(Exception):
     """A log directory belongs to another broker or cluster, or its owner cannot be determined."""
+
+
+def _of_later_version(path: str, error: LaterVersion) -> IdentityError:
+    return IdentityError(
+        f"{path} {error}: a later version has used this directory. Start that one, or name another directory "
+        "in log.dirs"
+    )
 
 
 class LogDirectory:
@@ -127,6 +140,8 @@ class LogDirectory:
             return checkpoints.decode_meta_properties(self.disk.read(path))
         except FileNotFoundError:
             return None
+        except LaterVersion as error:
+            raise _of_later_version(path, error) from None
         except (ValueError, KeyError) as error:
             # Never overwrite the file: the directory may belong to another cluster, or to other software.
             raise IdentityError(
@@ -145,6 +160,8 @@ class LogDirectory:
             return checkpoints.decode_directory_id(self.disk.read(path))
         except FileNotFoundError:
             return None
+        except LaterVersion as error:
+            raise _of_later_version(path, error) from None
         except ValueError as error:
             raise IdentityError(f"{path} cannot be read ({error}): remove it") from None
 

@@ -493,13 +493,33 @@ def test_directories_belong_to_one_broker_of_one_cluster() -> None:
     for meta in (MetaProperties(2, "cluster"), MetaProperties(1, "other")):
         with pytest.raises(IdentityError):
             claim(again.logs.live_directories, meta)
-    for strange in (b"broken", b"version=1\nnode.id=1\ncluster.id=cluster\n"):
+    for strange, why in (
+        (b"broken", "cannot be read"),
+        (b"broker.id=1\nversion=x\n", "cannot be read"),
+        (b"version=1\nnode.id=1\ncluster.id=cluster\n", "cannot be read"),
+        (b"broker.id=1\nversion=1\n", "is of version 1, and .* up to 0: a later version"),
+    ):
         disk.write_atomically("/d2/meta.properties", strange)
-        with pytest.raises(IdentityError, match=r"/d2/meta\.properties cannot be read"):
+        with pytest.raises(IdentityError, match=r"/d2/meta\.properties " + why):
             known_identity(Broker(disk).logs.live_directories)
     disk.write_atomically("/d2/meta.properties", b"broker.id=9\nversion=0\n")
     with pytest.raises(IdentityError):
         known_identity(Broker(disk).logs.live_directories)
+
+
+def test_code_of_before_refuses_a_directory_of_a_later_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both of its marks: whoever removes one of them still does not start."""
+    disk = sim_disk()
+    broker = Broker(disk)
+    monkeypatch.setattr(checkpoints, "DIRECTORY_VERSION", 7)
+    claim(broker.logs.live_directories, MetaProperties(1, "cluster"))
+    (first, *_) = broker.logs.live_directories
+    disk.write_atomically("/d1/.holdfast-directory", checkpoints.encode_directory_id("an-id"))
+    assert (first.identity(), first.directory_id()) == (MetaProperties(1, "cluster"), "an-id")
+    monkeypatch.undo()
+    for read in (first.identity, first.directory_id):
+        with pytest.raises(IdentityError, match=r"is of version 7, .* Start that one"):
+            read()
 
 
 def test_a_failed_directory_takes_only_its_own_logs_offline() -> None:
