@@ -16,13 +16,7 @@ from holdfast_log.clients.errors import ConfigError
 from holdfast_log.clients.property_hints import hint_for
 from holdfast_log.clients.references import load_properties
 from holdfast_log.clients.security_settings import SECURITY_ROWS
-from holdfast_log.clients.settings import (
-    REQUIRED,
-    Setting,
-    SettingError,
-    Settings,
-    SettingType,
-)
+from holdfast_log.clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType
 from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.compression import codec_named
 
@@ -53,6 +47,11 @@ def split_address(address: str) -> tuple[str, int]:
 
 def _check_compression(value: str) -> None:
     codec_named(value)
+
+
+def _check_transactional_id(value: str | None) -> None:
+    if value == "":
+        raise ValueError("a name that is not empty")
 
 
 CONNECTION_ROWS = (
@@ -221,6 +220,18 @@ PRODUCER_ROWS = (
         "delivery.timeout.ms", INT, 120_000,
         "Maximum time in ms from send() to the acknowledgement of a record, retries included. Then the "
         "record fails.",
+        minimum=1,
+    ),
+    Setting(
+        "transactional.id", STRING, None,
+        "Name under which the producer writes in transactions, the same after a restart. Whoever begins with "
+        "a name fences the producer that had it. Unset: no transactions.",
+        check=_check_transactional_id,
+    ),
+    Setting(
+        "transaction.timeout.ms", INT, 60_000,
+        "Maximum time in ms that a transaction may be open, up to the brokers' transaction.max.timeout.ms. "
+        "Then its coordinator aborts it, and fences the producer.",
         minimum=1,
     ),
 )  # fmt: skip
@@ -438,12 +449,18 @@ def producer_settings(properties: Properties) -> Settings:
     """The settings of a producer, also checked against one another. Raises ConfigError."""
     settings = load_settings(PRODUCER_ROWS, properties, "a producer")
     contradiction = _contradiction_to_idempotence(settings) if settings["enable.idempotence"] else None
+    is_transactional = settings["transactional.id"] is not None
+    if is_transactional and not settings["enable.idempotence"]:
+        raise ConfigError(
+            "enable.idempotence=false is not possible with a transactional.id: remove one of them"
+        )
     if contradiction is None:
         return settings
-    if "enable.idempotence" in settings.given:
+    if is_transactional or "enable.idempotence" in settings.given:
+        wanted = "a transactional.id" if is_transactional else "enable.idempotence=true"
         raise ConfigError(
-            f"{contradiction}={settings[contradiction]} is not possible with enable.idempotence=true: "
-            "it needs acks=all, retries above 0 and at most 5 requests in flight"
+            f"{contradiction}={settings[contradiction]} is not possible with {wanted}: it needs acks=all, "
+            "retries above 0 and at most 5 requests in flight"
         )
     # Idempotence is on by default only: lower acks turn it off, as in Kafka's producer.
     return settings.with_values({"enable.idempotence": False})

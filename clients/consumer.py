@@ -401,6 +401,13 @@ class BaseConsumer(ConsumerQueries):
         """The group, and this consumer's generation and member id in it; -1 and "" outside the group."""
         return self._required_group("group_identity").identity
 
+    @one_thread
+    def group_metadata(self) -> GroupIdentity:
+        """What a transaction needs to commit this consumer's offsets (`send_offsets`), as `group_identity`:
+        a member that was replaced meanwhile is refused by it (KIP-447), and an owner that has lost its
+        partitions too."""
+        return self._required_group("group_metadata").commits.identity
+
     @property
     def last_commit_error(self) -> Exception | None:
         """Why the last automatic commit failed; None after one that succeeded."""

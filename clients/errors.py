@@ -258,6 +258,23 @@ class TopicRecreatedError(ClientError):
     """
 
 
+class TransactionStateError(ClientError):
+    """The producer's transaction does not allow the call at present, for example a message outside of any
+    transaction; the message says what to call first."""
+
+
+class TransactionAbortedError(ClientError):
+    """A message was not written, or does not count, because the transaction that it is part of is aborted."""
+
+
+class CommitUnknownError(ClientError):
+    """Whether the transaction was committed is not known: the coordinator was told to commit it, and has not
+    said that it did. Either all of it counts, now or later, or none of it.
+
+    A consumer with `isolation.level=read_committed` sees which. Until then do not send the messages again.
+    """
+
+
 def with_cause(what: str, *causes: object) -> str:
     """The text of an error that says what happened, and the causes that are known: None and "" are none."""
     return "; ".join([what, *(str(cause) for cause in causes if cause is not None and str(cause))])

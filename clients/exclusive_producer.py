@@ -117,6 +117,11 @@ class ExclusiveProducer(ProducerFace):
         settings = producer_settings(properties)
         if required_acks(settings) != -1:
             raise ConfigError(f"acks={settings['acks']}: an exclusive producer needs acks=all")
+        if settings["transactional.id"] is not None:
+            raise ConfigError(
+                "an exclusive producer has no transactions of its own: give its fence() to a Producer with a "
+                "transactional.id, which then writes for this owner"
+            )
         self.settings = settings
         self.topic = topic
         self.mode = mode

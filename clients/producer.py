@@ -11,7 +11,14 @@ from __future__ import annotations
 
 import random
 
-from holdfast_log.clients.arguments import A_FUNCTION, FOR_SIMULATIONS, PROPERTIES, checked, optional
+from holdfast_log.clients.arguments import (
+    A_FUNCTION,
+    A_TIMEOUT,
+    FOR_SIMULATIONS,
+    PROPERTIES,
+    checked,
+    optional,
+)
 from holdfast_log.clients.config import Properties, producer_settings, required_acks
 from holdfast_log.clients.connection.network import ClientNetwork
 from holdfast_log.clients.errors import ConfigError
@@ -22,9 +29,10 @@ from holdfast_log.clients.sending.engine import SendingEngine, producer_connecti
 from holdfast_log.clients.sending.message_sender import MessageSender, Serializer, to_bytes
 from holdfast_log.clients.sending.partitioner import Partitioner, by_key
 from holdfast_log.clients.sending.producer_face import ProducerFace
+from holdfast_log.clients.transactions.face import TransactionalFace, machine_maker
 
 
-class Producer(ProducerFace, MessageSender):
+class Producer(ProducerFace, TransactionalFace, MessageSender):
     """Sends messages. `properties` are Kafka's, from a dict or a properties file.
 
     The thread that calls `send` serializes; the background thread encodes and compresses. `partitioner` gets
@@ -35,6 +43,8 @@ class Producer(ProducerFace, MessageSender):
     With a `fence`, which the owner of partitions has given to this process, messages are written for that
     owner, and to its partitions only: a message for another one fails with ValueError. When the owner's grant
     has ended, messages fail with ProducerFencedError, and every later `send` raises it. Needs acks=all.
+
+    With a `transactional.id` it sends in transactions only: see `transaction`.
     """
 
     # A MessageSender, rather than the owner of one, to spare each message a call.
@@ -65,8 +75,10 @@ class Producer(ProducerFace, MessageSender):
         if fence is not None and required_acks(self.settings) != -1:
             raise ConfigError(f"acks={self.settings['acks']}: a producer with a fence needs acks=all")
         connection = producer_connection(self.settings, network, rng, on_event)
-        engine = SendingEngine(self.settings, connection, partitioner, fence=fence)
+        transactions = machine_maker(self.settings, connection)
+        engine = SendingEngine(self.settings, connection, partitioner, fence=fence, transactions=transactions)
         ProducerFace.__init__(self, engine)
+        TransactionalFace.__init__(self, engine, self.settings)
         MessageSender.__init__(
             self,
             engine,
@@ -76,3 +88,14 @@ class Producer(ProducerFace, MessageSender):
         )
         if is_threaded:
             engine.start(self)
+
+    @checked(timeout_ms=A_TIMEOUT)
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Send what is queued, for at most `timeout_ms`, then stop. An open transaction is aborted first.
+
+        Messages not acknowledged by then fail with ClosedError. Raises UndeliveredError as `flush` does. May
+        be called again. In a callback it stops without sending if `timeout_ms` is 0, and otherwise raises
+        InsideCallbackError.
+        """
+        self._end_transactions(timeout_ms)
+        super().close(timeout_ms)

@@ -51,7 +51,6 @@ _OF_OTHER_CLIENTS = {
 """Names of other clients' properties, and what has that meaning here."""
 _UNSUPPORTED = {
     "sasl.kerberos.": "there is no GSSAPI (Kerberos): set sasl.mechanism to SCRAM-SHA-512",
-    "transactional.": "this producer begins no transactions: use another Kafka client for them",
 }
 
 

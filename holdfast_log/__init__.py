@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ClientError as ClientError,
         ClosedError as ClosedError,
         CommitFailedError as CommitFailedError,
+        CommitUnknownError as CommitUnknownError,
         ConcurrentUseError as ConcurrentUseError,
         ConfigError as ConfigError,
         ConnectionFailedError as ConnectionFailedError,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
         RecordTooLargeError as RecordTooLargeError,
         RequestTimeoutError as RequestTimeoutError,
         TopicRecreatedError as TopicRecreatedError,
+        TransactionAbortedError as TransactionAbortedError,
+        TransactionStateError as TransactionStateError,
         UndeliveredError as UndeliveredError,
         UnreachableError as UnreachableError,
         UnsupportedRequestError as UnsupportedRequestError,
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
         BulkResponse as BulkResponse,
         SendResponse as SendResponse,
     )
+    from holdfast_log.clients.transactions.transaction import ProducerTransaction as ProducerTransaction
     from holdfast_log.protocol.errors import (
         AppendIdUnknownError as AppendIdUnknownError,
         AuthenticationError as AuthenticationError,
@@ -137,6 +141,7 @@ _MODULES = {
         "ClientError",
         "ClosedError",
         "CommitFailedError",
+        "CommitUnknownError",
         "ConcurrentUseError",
         "ConfigError",
         "ConnectionFailedError",
@@ -156,6 +161,8 @@ _MODULES = {
         "RecordTooLargeError",
         "RequestTimeoutError",
         "TopicRecreatedError",
+        "TransactionAbortedError",
+        "TransactionStateError",
         "UndeliveredError",
         "UnreachableError",
         "UnsupportedRequestError",
@@ -179,6 +186,7 @@ _MODULES = {
     "clients.ownership.claim_requests": ("Writer",),
     "clients.producer": ("Producer",),
     "clients.sending.responses": ("BulkResponse", "SendResponse"),
+    "clients.transactions.transaction": ("ProducerTransaction",),
     "protocol.errors": (
         "AppendIdUnknownError",
         "AuthenticationError",

@@ -59,7 +59,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *topics, *fatal_error;
+    PyObject *topics, *fatal_error, *barrier;
     Py_ssize_t used;
     char is_closed;
 } Queues;
@@ -155,10 +155,10 @@ static PyMemberDef TopicQueues_members[] = {
 FIELDS_OF(TopicQueues, 2);
 
 static PyMemberDef Queues_members[] = {
-    A_REFERENCE(Queues, topics), A_REFERENCE(Queues, fatal_error), A_NUMBER(Queues, used), A_FLAG(Queues, is_closed),
-    {NULL, 0, 0, 0, NULL},
+    A_REFERENCE(Queues, topics), A_REFERENCE(Queues, fatal_error), A_REFERENCE(Queues, barrier),
+    A_NUMBER(Queues, used), A_FLAG(Queues, is_closed), {NULL, 0, 0, 0, NULL},
 };
-FIELDS_OF(Queues, 2);
+FIELDS_OF(Queues, 3);
 
 static PyMemberDef Place_members[] = {
     {"_batch", T_OBJECT_EX, offsetof(Place, batch), 0, NULL},
@@ -395,8 +395,8 @@ append_record(Sender *self, PyObject *topic_name, const Record *record, Place *p
 {
     Queues *queues = (Queues *)self->queues;
     Py_ssize_t cost = record->size + RECORD_OVERHEAD;
-    if (queues->is_closed || queues->fatal_error != Py_None || record->size > self->size_max
-        || queues->used + cost > self->buffer_memory) {
+    if (queues->is_closed || queues->fatal_error != Py_None || queues->barrier != Py_None
+        || record->size > self->size_max || queues->used + cost > self->buffer_memory) {
         return 0;
     }
     PyObject *topic = PyDict_GetItemWithError(queues->topics, topic_name);

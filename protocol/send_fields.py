@@ -78,7 +78,7 @@ class TopicFields:
 class QueuesFields:
     """Of all queues of a producer."""
 
-    __slots__ = ("fatal_error", "is_closed", "topics", "used")
+    __slots__ = ("barrier", "fatal_error", "is_closed", "topics", "used")
 
 
 class SenderFields:

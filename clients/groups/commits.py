@@ -6,7 +6,7 @@ Sans-IO: methods that wait for the coordinator take `turn`, which runs the consu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from holdfast_log.clients.errors import CommitFailedError, RequestTimeoutError, with_cause
@@ -16,7 +16,12 @@ from holdfast_log.clients.fetching.record_buffer import RecordBuffer
 from holdfast_log.clients.groups.committed_offsets import CommittedOffsets, OffsetCommit, OffsetFetch
 from holdfast_log.clients.groups.coordinator import GroupCoordinator
 from holdfast_log.clients.groups.heartbeats import Heartbeats
-from holdfast_log.clients.groups.membership import NO_GENERATION, GroupMembership, OwnerTokens
+from holdfast_log.clients.groups.membership import (
+    NO_GENERATION,
+    GroupIdentity,
+    GroupMembership,
+    OwnerTokens,
+)
 from holdfast_log.clients.message import OffsetAndMetadata
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -32,6 +37,8 @@ class SessionSettings:
     is_auto_commit: bool
     auto_commit_interval_ms: int
     session_timeout_ms: int
+    is_committed: bool = False
+    """isolation.level=read_committed"""
 
 
 class GroupCommits:
@@ -116,6 +123,15 @@ class GroupCommits:
             "records at a time (max.poll.records), or raise max.poll.interval.ms"
         )
 
+    @property
+    def identity(self) -> GroupIdentity:
+        """The identity under which offsets are committed now, with what proves the ownership."""
+        identity = self._membership.identity
+        if self._tokens is None:
+            return identity
+        tokens = tuple(self._tokens.incarnations.items())
+        return replace(identity, owner_group=self._tokens.group, tokens=tokens)
+
     def _new_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> OffsetCommit:
         return OffsetCommit(self._membership.identity, offsets, tokens=self._tokens)
 
@@ -139,7 +155,7 @@ class GroupCommits:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None for a partition without one."""
         wanted = tuple(partitions)
-        fetch = OffsetFetch(self._settings.group_id, wanted)
+        fetch = OffsetFetch(self._settings.group_id, wanted, self._settings.is_committed)
         self.offsets.submit(fetch)
         self.wait_for(fetch, timeout_ms, turn)
         return {partition: fetch.found.get(partition) for partition in wanted}

@@ -75,8 +75,11 @@ def committed_in(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
     }
 
 
-def fetch_request(group_id: str, partitions: Iterable[TopicPartition] | None) -> OffsetFetchRequest:
-    """The request for a group's committed offsets, of these partitions or of all."""
+def fetch_request(
+    group_id: str, partitions: Iterable[TopicPartition] | None, *, is_stable: bool = False
+) -> OffsetFetchRequest:
+    """The request for a group's committed offsets, of these partitions or of all. `is_stable`: one that an
+    open transaction may replace is answered UNSTABLE_OFFSET_COMMIT (KIP-447)."""
     topics = None if partitions is None else by_topic(partitions)
     return OffsetFetchRequest(
         group_id=group_id,
@@ -95,7 +98,7 @@ def fetch_request(group_id: str, partitions: Iterable[TopicPartition] | None) ->
                 ),
             )
         ],
-        require_stable=False,
+        require_stable=is_stable,
     )
 
 
@@ -160,6 +163,8 @@ class OffsetFetch:
 
     group_id: str
     partitions: tuple[TopicPartition, ...]
+    is_stable: bool = False
+    """Whether to wait for transactions that may replace an offset."""
     found: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     is_done: bool = False
     error: Exception | None = None
@@ -168,7 +173,7 @@ class OffsetFetch:
     failures: int = 0
 
     def request(self) -> Request[Any]:
-        return fetch_request(self.group_id, self.partitions)
+        return fetch_request(self.group_id, self.partitions, is_stable=self.is_stable)
 
     def take(self, response: Response) -> None:
         """Process the response. Raises BrokerError for the first error in it."""

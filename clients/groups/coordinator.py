@@ -24,7 +24,7 @@ _FREE_SEARCHES = 3
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorNode:
-    """The broker that coordinates a group, and its address."""
+    """The broker that coordinates a group or a transactional id, and its address."""
 
     node: int
     host: str

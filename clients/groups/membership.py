@@ -18,12 +18,18 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class GroupIdentity:
-    """The identity under which a consumer commits; generation -1 and no member id outside the group."""
+    """The identity under which a consumer commits; generation -1 and no member id outside the group.
+
+    For a consumer that owns its partitions, `owner_group` is its group of owners, and `tokens` has the token
+    of each partition's grant.
+    """
 
     group_id: str
     generation: int = NO_GENERATION
     member_id: str = ""
     instance_id: str | None = None
+    owner_group: str | None = None
+    tokens: tuple[tuple[TopicPartition, int], ...] = ()
 
 
 @dataclass(slots=True)

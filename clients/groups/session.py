@@ -214,7 +214,7 @@ class GroupSession:
         self._fetch_offsets((position.key,))
 
     def _fetch_offsets(self, partitions: tuple[TopicPartition, ...]) -> None:
-        fetch = OffsetFetch(self._settings.group_id, partitions)
+        fetch = OffsetFetch(self._settings.group_id, partitions, self._settings.is_committed)
         self._offset_fetches.append(fetch)
         self.offsets.submit(fetch)
 

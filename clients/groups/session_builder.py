@@ -49,6 +49,7 @@ def build_session(
         is_auto_commit=settings["enable.auto.commit"],
         auto_commit_interval_ms=settings["auto.commit.interval.ms"],
         session_timeout_ms=settings["session.timeout.ms"],
+        is_committed=settings["isolation.level"] == "read_committed",
     )
     now_ms = connection.network.now_ms
     heartbeats = Heartbeats(

@@ -84,6 +84,7 @@ class RecordAccumulator:
                 or queues.used + size + RECORD_OVERHEAD > self._buffer_memory
                 or queues.is_closed
                 or queues.fatal_error is not None
+                or queues.barrier is not None
             ):
                 error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
                 if error is not None:
@@ -224,6 +225,8 @@ class RecordAccumulator:
         if self._queues.fatal_error is not None:
             self._queues.losses.know(self._queues.fatal_error)
             raise self._queues.fatal_error
+        if self._queues.barrier is not None:
+            raise self._queues.barrier()
         if size > self._size_max:
             return RecordTooLargeError(
                 f"a message of {size} bytes: max.request.size and buffer.memory allow {self._size_max}"
@@ -232,7 +235,8 @@ class RecordAccumulator:
 
     def _refusal_at(self, size: int, count: int) -> Exception | None:
         """As `_refusal`, for records that must fit into one batch."""
-        if count == 1 or self._queues.is_closed or self._queues.fatal_error is not None:
+        queues = self._queues
+        if count == 1 or queues.is_closed or queues.fatal_error is not None or queues.barrier is not None:
             return self._refusal(size)
         if HEADER_SIZE + size > self._size_max:
             return RecordTooLargeError(
@@ -257,6 +261,7 @@ class RecordAccumulator:
                     or self._queues.used == 0
                     or self._queues.is_closed
                     or self._queues.fatal_error is not None
+                    or self._queues.barrier is not None
                 ),
                 self._max_block_ms,
             )
@@ -272,7 +277,8 @@ class RecordAccumulator:
                 f"buffer.memory={self._buffer_memory} has been used up for max.block.ms={self._max_block_ms}"
                 f"{why}"
             )
-        return self._queues.fatal_error
+        barrier = self._queues.barrier
+        return barrier() if self._queues.fatal_error is None and barrier else self._queues.fatal_error
 
     def _failed(
         self, topic: str, partition: int | None, record: SerializedRecord, error: Exception

@@ -25,6 +25,7 @@ from holdfast_log.clients.sending.queues import PartitionQueue, Queues, TopicQue
 from holdfast_log.clients.sending.requests import RequestsToBe
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.tally import SendingTally
+from holdfast_log.clients.sending.transaction_port import TransactionPort
 from holdfast_log.clients.sending.write_access import WriteAccess
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -42,6 +43,7 @@ class Departures:
         tally: SendingTally,
         access: WriteAccess | None,
         fence: OwnerFence | None = None,
+        transactions: TransactionPort | None = None,
     ) -> None:
         self.look_at_ms = 0
         """When a batch that has to wait may be sent, even if nothing else happens."""
@@ -55,6 +57,7 @@ class Departures:
         self._tally = tally
         self._access = access
         self._fence = fence
+        self._transactions = transactions
 
     def choose(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
         """The batches to send now, with their broker, by request. They count as under way from here on."""
@@ -138,6 +141,9 @@ class Departures:
         return conversation is not None and conversation.features.get(feature, 0) >= version
 
     def _may_write(self, queue: PartitionQueue) -> bool:
+        # Asked before a batch is old enough, so that its partition joins the transaction meanwhile.
+        if self._transactions is not None and not self._transactions.may_send(queue.topic, queue.partition):
+            return False
         return self._access is None or self._access.may_send(queue.topic, queue.partition)
 
     def _can_send_to(self, node: int) -> bool:
@@ -158,7 +164,7 @@ class Departures:
             return False
         if batch.base_sequence >= 0:
             return not queue.in_flight or batch.number < queue.in_flight[0].number
-        return queue.sequences.can_stamp(self._id.id)
+        return queue.sequences.can_stamp(self._id.id, self._id.epoch)
 
     def _is_ripe(self, batch: Batch, now_ms: int) -> bool:
         return (

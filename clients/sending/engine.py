@@ -31,6 +31,7 @@ from holdfast_log.clients.sending.queues import Queues
 from holdfast_log.clients.sending.sender import Sender
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.standstill import why_waiting
+from holdfast_log.clients.sending.transaction_port import TransactionPort
 from holdfast_log.clients.sending.write_access import WriteAccess
 from holdfast_log.clients.settings import Settings
 from holdfast_log.protocol.batches import Compression
@@ -78,6 +79,7 @@ class SendingEngine:
 
     `settings` are a producer's, checked. `access` says which partitions may be written; None is all of them.
     With a `fence`, every request proves that it is made for the owner of its partitions.
+    With `transactions`, which gets the queues, every record is part of a transaction.
     The loop runs in a thread from `start` on. If that is never called, the host runs it by `turn`, and
     methods that wait run it meanwhile.
     """
@@ -89,6 +91,7 @@ class SendingEngine:
         partitioner: Partitioner,
         access: WriteAccess | None = None,
         fence: OwnerFence | None = None,
+        transactions: Callable[[Queues], TransactionPort] | None = None,
     ) -> None:
         mutex = threading.RLock()
         self.lock = ProducerLock(mutex)
@@ -100,7 +103,16 @@ class SendingEngine:
         self.connection = connection
         self.network = connection.network
         self.lock.why_waiting = partial(why_waiting, connection=connection, access=access)
-        self.sender = Sender(self.queues, connection, _sender_settings(settings), partitioner, access, fence)
+        self.transactions = None if transactions is None else transactions(self.queues)
+        self.sender = Sender(
+            self.queues,
+            connection,
+            _sender_settings(settings),
+            partitioner,
+            access,
+            fence,
+            self.transactions,
+        )
         self.accumulator = RecordAccumulator(
             self.queues,
             mutex,

@@ -11,6 +11,7 @@ from holdfast_log.clients.sending.conditions import judged, poison
 from holdfast_log.clients.sending.queues import PartitionQueue, Queues
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.tally import SendingTally
+from holdfast_log.clients.sending.transaction_port import TransactionPort
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 _LOST_SEQUENCE = (
@@ -31,12 +32,19 @@ _NOT_WRITTEN = (
 class Outcomes:
     """Decides the outcome of each batch. The lock must be held for all but `call_back`."""
 
-    def __init__(self, queues: Queues, settings: SenderSettings, tally: SendingTally) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        settings: SenderSettings,
+        tally: SendingTally,
+        transactions: TransactionPort | None = None,
+    ) -> None:
         self.callbacks: list[Callable[[], object]] = []
         """The callbacks to run, without the lock."""
         self._queues = queues
         self._settings = settings
         self._tally = tally
+        self._transactions = transactions
 
     def succeeded(self, batch: Batch) -> None:
         """The broker has acknowledged a batch."""
@@ -60,11 +68,19 @@ class Outcomes:
         is_lost = code in _LOST_SEQUENCE and batch.base_sequence >= 0
         if is_fenced(error) and batch.base_sequence >= 0:
             self.give_up(queue, batch, error)
-            self._queues.fatal_error = error
+            if self._transactions is None:  # Else its coordinator says who is fenced.
+                self._queues.fatal_error = error
             return
         if is_lost and queue.is_first(batch):
             # No earlier batch is missing: the numbers themselves are wrong, and the batch is not written.
             queue.sequences.must_restart = True
+            if self._transactions is not None:
+                self.give_up(queue, batch, error)
+                return
+        abandoned = None if self._transactions is None else self._transactions.abandons()
+        if abandoned is not None and not batch.is_done:
+            self.give_up(queue, batch, abandoned)
+            return
         is_bystander = code is ErrorCode.OPERATION_NOT_ATTEMPTED
         if not was_sent or is_bystander:
             batch.attempts -= 1
@@ -149,7 +165,10 @@ class Outcomes:
         """A batch has its outcome."""
         self._tally.finished(batch, error)
         if error is not None and not batch.is_done:
-            self._queues.losses.add(batch, error)
+            if self._transactions is None:
+                self._queues.losses.add(batch, error)
+            else:
+                self._transactions.failed(error)
         self.callbacks += batch.finish(error)
         self._queues.release(batch)
 

@@ -19,6 +19,8 @@ class ProducerId:
 
     def __init__(self, retry_backoff_ms: int) -> None:
         self.id = NO_PRODUCER
+        self.epoch = 0
+        """The epoch with which each partition begins."""
         self.not_before_ms = 0
         """When the id may be requested again after a failure."""
         self._retry_backoff_ms = retry_backoff_ms

@@ -163,6 +163,9 @@ class Queues(QueuesFields):
         """How many callers are in `flush`: no batch lingers meanwhile."""
         self.fatal_error: Exception | None = None
         """Why nothing can be sent any more."""
+        self.barrier: Callable[[], Exception] | None = None
+        """Makes the error of a record that may not be queued at present, though the producer goes on: no
+        transaction is open. None if it may."""
         self.is_closed = False
         """Whether records are refused from now on."""
         self.lock = lock

@@ -57,6 +57,7 @@ def produce_request(
     *,
     tells_offsets: bool = False,
     fence: OwnerFence | None = None,
+    transactional_id: str | None = None,
 ) -> ProduceRequest:
     """The request with these batches, which must be encoded and of different partitions, and their guards.
 
@@ -100,10 +101,15 @@ def produce_request(
             if fence is not None and guard.partition in fence.tokens:
                 data.owner_token, data.owner_secret = fence.token(guard.partition), fence.secret
             topic.partition_data.append(data)
-    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values()))
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=list(topics.values()),
+    )
 
 
-def encode(batch: Batch, sequences: Sequences) -> None:
+def encode(batch: Batch, sequences: Sequences, *, is_transactional: bool = False) -> None:
     """Encode the batch, with its sequence number if it has one, unless it is encoded already."""
     if batch.encoded is not None:
         return
@@ -116,5 +122,6 @@ def encode(batch: Batch, sequences: Sequences) -> None:
             producer_epoch=sequences.epoch,
             base_sequence=batch.base_sequence,
             has_append_id=bool(batch.append_id),
+            is_transactional=is_transactional,
         )
     batch.builder = None

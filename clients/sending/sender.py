@@ -35,6 +35,7 @@ from holdfast_log.clients.sending.queues import (
 from holdfast_log.clients.sending.requests import encode, produce_request
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.tally import SendingTally
+from holdfast_log.clients.sending.transaction_port import TransactionPort
 from holdfast_log.clients.sending.write_access import WriteAccess
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, UnknownTopicOrPartitionError
 from holdfast_log.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
@@ -54,6 +55,7 @@ class Sender:
         partitioner: Partitioner,
         access: WriteAccess | None = None,
         fence: OwnerFence | None = None,
+        transactions: TransactionPort | None = None,
     ) -> None:
         self.tally = SendingTally(connection.events)
         self._queues = queues
@@ -65,10 +67,11 @@ class Sender:
         self._partitioner = partitioner
         self._access = access
         self._fence = fence
-        self._id = ProducerId(settings.retry_backoff_ms)
-        self._outcomes = Outcomes(queues, settings, self.tally)
+        self._transactions = transactions
+        self._id = ProducerId(settings.retry_backoff_ms) if transactions is None else transactions.producer_id
+        self._outcomes = Outcomes(queues, settings, self.tally, transactions)
         self._departures = Departures(
-            queues, connection, settings, self._id, self._outcomes, self.tally, access, fence
+            queues, connection, settings, self._id, self._outcomes, self.tally, access, fence, transactions
         )
         self._seen_update = 0
         self._oldest_ms = 0
@@ -89,6 +92,10 @@ class Sender:
                 claims, due_ms = self._access.calls(now_ms)
                 calls += claims
                 wait_ms = wait_ms if due_ms is None else max(0, min(wait_ms, due_ms - now_ms))
+            if self._transactions is not None:
+                of_transaction, due_ms = self._transactions.calls(now_ms)
+                calls += of_transaction
+                wait_ms = wait_ms if due_ms is None else max(0, min(wait_ms, due_ms - now_ms))
         for node in leaders:
             self._connection.open(node)
         replies = self._connection.poll(wait_ms, *calls)
@@ -98,6 +105,8 @@ class Sender:
                 self._handle_reply(reply, now_ms)
             if self._access is not None:
                 self._follow_ownership(self._access)
+            if self._transactions is not None:
+                self._follow_transaction(self._transactions)
             self._queues.forget_idle()
             self._handle_metadata(now_ms)
             self._handle_incomplete(now_ms)
@@ -119,7 +128,8 @@ class Sender:
         sound: list[Batch] = []
         for batch in batches:
             try:
-                encode(batch, self._queues.queue_of(batch).sequences)
+                sequences = self._queues.queue_of(batch).sequences
+                encode(batch, sequences, is_transactional=self._transactions is not None)
             except Exception as error:
                 self._give_up_unsendable([batch], error)
             else:
@@ -131,6 +141,7 @@ class Sender:
                 self._settings.request_timeout_ms,
                 tells_offsets=self._departures.knows_conditions(node),
                 fence=self._fence,
+                transactional_id=None if self._transactions is None else self._transactions.transactional_id,
             )
         except Exception as error:
             self._give_up_unsendable(sound, error)
@@ -155,13 +166,8 @@ class Sender:
         with self._lock:
             self._queues.fatal_error = self._queues.fatal_error or error
             for topic in self._queues.topics.values():
-                for waiting in topic.unplaced:
-                    self._outcomes.finish(waiting.batch, error)
+                self._fail_placeless(topic, error)
                 topic.set_partition_count(0)
-                topic.unplaced.clear()
-                for batch in topic.keyless:
-                    self._outcomes.finish(batch, error)
-                topic.keyless.clear()
                 for queue in topic.partitions.values():
                     for batch in (*queue.in_flight, *queue.batches):
                         self._outcomes.finish(batch, error)
@@ -170,6 +176,15 @@ class Sender:
             self._lock.notify_all()
         self._outcomes.call_back()
         self._connection.events.tell()
+
+    def _fail_placeless(self, topic: TopicQueues, error: Exception) -> None:
+        """Give up what waits for a partition."""
+        for waiting in topic.unplaced:
+            self._outcomes.finish(waiting.batch, error)
+        topic.unplaced.clear()
+        for batch in topic.keyless:
+            self._outcomes.finish(batch, error)
+        topic.keyless.clear()
 
     def _wanted_leaders(self) -> list[int]:
         """The leaders of partitions with waiting batches, to which connections are needed."""
@@ -191,6 +206,8 @@ class Sender:
     def _handle_reply(self, reply: Reply, now_ms: int) -> None:
         if not isinstance(reply.call.request, ProduceRequest):
             if self._access is not None and self._access.handle(reply, now_ms):
+                return
+            if self._transactions is not None and self._transactions.handle(reply, now_ms):
                 return
             if self._id.owns(reply):
                 error = self._id.handle(reply, now_ms)
@@ -258,6 +275,19 @@ class Sender:
             self._outcomes.callbacks += callbacks
             self._queues.fatal_error = self._queues.fatal_error or access.problem()
         if access.has_changed() or callbacks:
+            self._lock.notify_all()
+
+    def _follow_transaction(self, transactions: TransactionPort) -> None:
+        """Give up what waits if the transaction is to be aborted. What is under way still gets its answer."""
+        abandoned = transactions.abandons()
+        if abandoned is not None:
+            for topic in self._queues.waiting:
+                self._fail_placeless(topic, abandoned)
+            for queue in self._queues.busy:
+                while queue.batches:
+                    self._outcomes.give_up(queue, queue.batches.popleft(), abandoned)
+        self._queues.fatal_error = self._queues.fatal_error or transactions.problem()
+        if transactions.has_changed():
             self._lock.notify_all()
 
     # Metadata -----------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ whether the broker has it, and the numbers after it may never fit. Then no new b
 stamped one has an outcome. After that the partition begins a new epoch at sequence 0, unless the broker turns
 out to have everything (KIP-360), or certainly has nothing of what was given up; its numbers are then used
 again. Each partition has its own epochs: brokers compare them by partition, and no other producer has
-this producer's id.
+this producer's id. A transactional producer has one epoch, which its coordinator gives; it gets the next one
+when the transaction in which numbers were lost has been aborted (`clients.transactions`).
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ class Sequences:
         self.next_sequence = self.acknowledged = 0
         self.is_unresolved = self.is_doubtful = self.must_restart = False
 
-    def can_stamp(self, producer_id: int) -> bool:
-        """Whether a new batch may be stamped. `producer_id` is the one the producer has now."""
+    def can_stamp(self, producer_id: int, least_epoch: int = 0) -> bool:
+        """Whether a new batch may be stamped. `producer_id` is the one the producer has now, and
+        `least_epoch` the epoch that it was given: that of a transactional producer is the same for all
+        partitions."""
         if self.outstanding == 0:
-            if self.producer_id != producer_id:
-                self.begin(producer_id, 0)
+            if self.producer_id != producer_id or self.epoch < least_epoch:
+                self.begin(producer_id, least_epoch)
                 self.is_known = False
             elif self.is_unresolved and (self.acknowledged == self.next_sequence or not self.is_doubtful):
                 self.is_unresolved = self.is_doubtful = False

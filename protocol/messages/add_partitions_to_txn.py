@@ -49,7 +49,7 @@ class AddPartitionsToTxnTransaction:
     topics: list[AddPartitionsToTxnTopic]
 
 
-@request(key=24, versions="0-5", flexible="3+", advertised="0-3")
+@request(key=24, versions="0-5", flexible="3+", advertised="0-3", sent="0-3")
 class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
     """Clients send versions up to 3, for one transaction. From version 4 on a broker asks for transactions of
     several clients that write to partitions which it leads.

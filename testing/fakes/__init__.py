@@ -6,6 +6,7 @@
     for_users          what users of FakeCluster call: clients, failures, time
     fake_topics        creating and deleting topics
     fake_groups, fake_ownership, fake_readers, fake_conditions     what else the brokers decide
+    fake_transactions  the coordinator of transactions
     handlers           the broker's own handlers, with parts that a test provides
     table_host, shard_host      performers of the effects of ownership tables and of group shards
 

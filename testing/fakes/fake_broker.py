@@ -56,14 +56,24 @@ from holdfast_log.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from holdfast_log.protocol.schema import decode_from, received_records
+from holdfast_log.protocol.topic_partition import TopicPartition
 from holdfast_log.protocol.wire import Buffer
-from holdfast_log.testing.fakes import fake_groups, fake_ownership, fake_topics
+from holdfast_log.testing.fakes import fake_groups, fake_ownership, fake_topics, fake_transactions
 from holdfast_log.testing.fakes.fake_conditions import FakeConditions
 
 if TYPE_CHECKING:
     from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
-VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4), 23: (2, 4), 60: (0, 1)}
+VERSIONS = fake_transactions.VERSIONS | {
+    0: (3, 11),
+    1: (4, 12),
+    2: (1, 7),
+    3: (0, 12),
+    18: (0, 3),
+    22: (0, 4),
+    23: (2, 4),
+    60: (0, 1),
+}
 
 
 @dataclass(eq=False)
@@ -227,7 +237,11 @@ class FakeBroker:
         if self.cluster.groups.handles(request):
             self._ask_coordinator(channel, header, request, error, fault == "cut after")
             return
-        if self.cluster.ownership.handles(request):
+        if self.cluster.transactions.handles(request):
+            response: Response | None = self.cluster.transactions.respond(
+                self.node, request, error, header.api_version
+            )
+        elif self.cluster.ownership.handles(request):
             response = self.cluster.ownership.respond(self.node, channel, header, request, error)
         else:
             response = self._respond(request, error, channel)
@@ -328,12 +342,17 @@ class FakeBroker:
                 if partition is None or partition.leader != self.node:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif code is ErrorCode.NONE and data.records is not None:
-                    refusal = self.cluster.ownership.may_write(channel, topic.name, data.index)
-                    if refusal and not partition.has_seen(received_records(data.records)):
+                    records = received_records(data.records)
+                    refusal = self.cluster.ownership.may_write(
+                        channel, topic.name, data.index
+                    ) or self.cluster.transactions.refusal(
+                        request.transactional_id, records, TopicPartition(topic.name, data.index)
+                    )
+                    if refusal and not partition.has_seen(records):
                         code = refusal
                     else:
-                        is_repeat = partition.named(received_records(data.records)) is not None
-                        code, offset = partition.append(received_records(data.records))
+                        is_repeat = partition.named(records) is not None
+                        code, offset = partition.append(records)
                 rows.append(
                     PartitionProduceResponse(
                         index=data.index, error_code=code, base_offset=offset, is_repeat=is_repeat
@@ -369,7 +388,13 @@ class FakeBroker:
                 elif not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 elif code is ErrorCode.NONE:
-                    wanted = [b for b in partition.batches if split(b)[0].last_offset >= asked.fetch_offset]
+                    limit = partition.stable_offset if request.isolation_level else partition.end_offset
+                    wanted = [
+                        batch
+                        for batch in partition.batches
+                        for header in split(batch)
+                        if header.last_offset >= asked.fetch_offset and header.base_offset < limit
+                    ]
                     while wanted and (not records or len(records) < asked.partition_max_bytes):
                         records += wanted.pop(0)
                 rows.append(
@@ -377,8 +402,11 @@ class FakeBroker:
                         partition_index=asked.partition,
                         error_code=code,
                         high_watermark=-1 if partition is None else partition.end_offset,
+                        last_stable_offset=-1 if partition is None else partition.stable_offset,
                         aborted_transactions=(
-                            partition.aborted if partition is not None and request.isolation_level else None
+                            partition.aborted_from(asked.fetch_offset)
+                            if partition is not None and request.isolation_level
+                            else None
                         ),
                         records=records,
                     )
@@ -396,7 +424,7 @@ class FakeBroker:
                 if partition is None or partition.leader != self.node:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif asked.timestamp == -1:
-                    offset = partition.end_offset
+                    offset = partition.stable_offset if request.isolation_level else partition.end_offset
                 elif asked.timestamp == -2:
                     offset = partition.start_offset
                 else:

@@ -1,8 +1,8 @@
 """A cluster in memory, on a clock of its own, for clients under test: no thread, no socket, no waiting.
 
 `FakeCluster` is a `Network`. Its brokers speak the real protocol, byte for byte, and keep real batches. The
-broker's own `ProducerStates`, group shard and ownership table decide what they answer. A test sets in advance
-which requests of each broker fail.
+broker's own `ProducerStates`, shards of groups and transactions, and ownership table decide what they
+answer. A test sets in advance which requests of each broker fail.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from holdfast_log.testing.fakes.fake_groups import FakeGroups
 from holdfast_log.testing.fakes.fake_ownership import FakeOwnership
 from holdfast_log.testing.fakes.fake_partition import FakePartition
 from holdfast_log.testing.fakes.fake_readers import FakeReaders
+from holdfast_log.testing.fakes.fake_transactions import FakeTransactions
 from holdfast_log.testing.fakes.for_users import UserInterface
 
 GROUP_CONFIG = GroupSettings(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
@@ -60,6 +61,7 @@ class FakeCluster(UserInterface):
         """As those of a broker, for whichever broker gets the request."""
         self.readers = FakeReaders()
         self.groups = FakeGroups(self, group_config)
+        self.transactions = FakeTransactions(self)
         self.ownership = FakeOwnership(self)
         self._events: list[tuple[int, Callable[[], object]]] = []
         self._first_network = FakeNetwork(self)
@@ -145,17 +147,19 @@ class FakeCluster(UserInterface):
         while self._events and self._events[0][0] <= self.time_ms:
             self._events.pop(0)[1]()
         self.groups.tick()
+        self.transactions.tick()
         self.ownership.tick()
         for broker in self.brokers.values():
             broker.serve()
 
     def next_ms(self) -> list[int]:
         """The times at which the next events are due."""
-        group_ms = self.groups.next_ms()
+        group_ms, transaction_ms = self.groups.next_ms(), self.transactions.next_ms()
         return [
             *(until_ms for broker in self.brokers.values() for until_ms, *_ in broker.parked),
             *(time_ms for time_ms, _ in self._events),
             *(() if group_ms is None else (group_ms,)),
+            *(() if transaction_ms is None else (transaction_ms,)),
             *self.ownership.next_ms(),
         ]
 

@@ -12,15 +12,23 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.commit_rows import offsets_of
 from holdfast_log.broker.groups.forwarding import Forwarding
 from holdfast_log.broker.ownership.committers import CommitterCheck, may_commit
 from holdfast_log.broker.requests.handler import RequestContext, refusal
 from holdfast_log.broker.transactions.verification import CoordinatorVerifier
-from holdfast_log.coordinator.groups.effects import DescribeAnswer, OffsetsAnswer, ReaderClaim
+from holdfast_log.clients.groups.coordinator import GROUP_KEY_TYPE
+from holdfast_log.coordinator.groups.effects import (
+    DescribeAnswer,
+    OffsetsAnswer,
+    PartitionErrorsAnswer,
+    ReaderClaim,
+)
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.coordinator.ownership.records import PartitionKey, decode_ownership
+from holdfast_log.coordinator.shards.effects import ProducerStamp
 from holdfast_log.coordinator.shards.hosted_shard import ShardEvent
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -30,6 +38,7 @@ from holdfast_log.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
     FoundCoordinator,
 )
+from holdfast_log.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
 from holdfast_log.testing.fakes.handlers import AnswerParts, AnswersAtOnce, handlers_about
 from holdfast_log.testing.fakes.shard_host import ShardHost
@@ -71,7 +80,7 @@ class FakeGroups(ShardHost):
             BrokerIdentity(self.node, "fake", "PLAINTEXT"),
             cast(CommitterCheck, _Committers(cluster)),
         )
-        # Without transactions.
+        # Those of transactions are in `fake_transactions`.
         self._handlers = {
             each.request.api.key: each
             for each in handlers_about(
@@ -140,6 +149,37 @@ class FakeGroups(ShardHost):
         if done is not None:
             done.callback(answer)
 
+    # Transactions
+
+    def commit_in_transaction(
+        self, node: int, request: TxnOffsetCommitRequest
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Take offsets that count once the transaction is committed; returns the errors of partitions."""
+        offsets = offsets_of(request.topics, lambda _: True)
+        if node != self.node:
+            return {each.partition: ErrorCode.NOT_COORDINATOR for each in offsets}
+        stamp = ProducerStamp(request.producer_id, request.producer_epoch)
+        result = self.shard.commit_offsets(
+            next(self._requests),
+            request.group_id,
+            offsets,
+            now_ms=self.time_ms(),
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            stamp=stamp,
+        )
+        self.perform(result)
+        (reply,) = result.replies
+        assert isinstance(reply.answer, PartitionErrorsAnswer)
+        return dict(reply.answer.partitions)
+
+    def transaction_ended(self, producer_id: int, *, is_commit: bool) -> None:
+        """The transaction coordinator has written its marker to the groups' partition."""
+        ended = self.open.pop(producer_id, [])
+        self.log += [record for _, record in ended] if is_commit else []
+        self.perform(self.shard.transaction_ended(producer_id, is_commit=is_commit))
+
     # Called by the handlers
 
     def ask(self, group_id: str, event: ShardEvent[GroupShard]) -> Deferred[Any]:
@@ -184,9 +224,11 @@ class FakeGroups(ShardHost):
         answer.addCallback(sink).addErrback(self._failures.append)
 
     def _found(self, request: FindCoordinatorRequest, error: ErrorCode) -> Response:
-        host, port = f"broker-{self.node}", 9092
+        is_of_groups = request.key_type == GROUP_KEY_TYPE
+        node = self.node if is_of_groups else self._cluster.transactions.node
+        host, port = f"broker-{node}", 9092
         rows = [
-            FoundCoordinator(key=key, node_id=self.node, host=host, port=port, error_code=error)
+            FoundCoordinator(key=key, node_id=node, host=host, port=port, error_code=error)
             for key in request.coordinator_keys
         ]
         return FindCoordinatorResponse(error_code=0, node_id=0, host="", port=0, coordinators=rows)

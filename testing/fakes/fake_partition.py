@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from holdfast_log.broker.log.append_ids import NamedAppend
 from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.transactions import AbortedEntry
+from holdfast_log.clients.fetching.isolation import skipped
 from holdfast_log.protocol.batches import BatchHeader, assign, split
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.fetch import (
@@ -25,6 +27,8 @@ class FakePartition:
     max_batch_bytes: int = 2**31
     batches: list[bytes] = field(default_factory=list)
     aborted: list[AbortedTransaction] = field(default_factory=list)
+    """Aborted transactions that a test has made up; those of producers are in `ended`."""
+    ended: list[AbortedEntry] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
 
     def has_seen(self, records: memoryview) -> bool:
@@ -61,18 +65,43 @@ class FakePartition:
         self.end_offset += header.record_count
         return ErrorCode.NONE, offset
 
+    def end_transaction(self, marker: bytearray) -> None:
+        """Append a coordinator's marker."""
+        (header,) = split(marker)
+        assign(marker, 0, self.end_offset, self.leader_epoch)
+        self._remember(memoryview(marker), header, self.end_offset)
+        self.batches.append(bytes(marker))
+        self.end_offset += 1
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset."""
+        first_open = self.producers.first_open_transaction
+        return self.end_offset if first_open is None else first_open
+
+    def aborted_from(self, offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have records from an offset on."""
+        return self.aborted + [
+            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in self.ended
+            if each.last_offset >= offset
+        ]
+
     def cut(self, offset: int) -> None:
         """Lose all batches from `offset` on, as in an unclean election, which begins a new leader epoch."""
         self.batches = [batch for batch in self.batches if split(batch)[0].next_offset <= offset]
         self.end_offset = split(self.batches[-1])[0].next_offset if self.batches else 0
         self.leader_epoch += 1
         self.producers.clear(0)
+        self.ended.clear()
         for batch in self.batches:
             (header,) = split(batch)
             self._remember(memoryview(batch), header, header.base_offset)
 
     def _remember(self, batch: memoryview, header: BatchHeader, offset: int) -> None:
-        self.producers.update(header, offset, now_ms=0)
+        aborted = self.producers.update(header, offset, 0, batch)
+        if aborted is not None:
+            self.ended.append(aborted)
         if header.has_append_id:
             self.producers.remember_id(batch, header, offset, now_ms=0)
 
@@ -87,4 +116,19 @@ class FakePartition:
         return found[-1].leader_epoch, found[-1].next_offset
 
     def records(self) -> list[Record]:
-        return [record for batch in self.batches for record in iterate(batch)]
+        """All records but markers, whether their transaction is committed or not."""
+        return [
+            record for batch in self.batches if not split(batch)[0].is_control for record in iterate(batch)
+        ]
+
+    def committed_records(self) -> list[Record]:
+        """The records that readers of committed records get."""
+        log = memoryview(b"".join(self.batches))
+        headers = split(log)
+        is_left_out = skipped(log, headers, self.aborted_from(0))
+        return [
+            record
+            for header, left_out in zip(headers, is_left_out, strict=True)
+            if not left_out and header.base_offset < self.stable_offset
+            for record in iterate(log, header)
+        ]

@@ -19,6 +19,7 @@ from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.catalog import APIS
 from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.records import Record
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast_log.testing.fakes.fake_cluster import FakeNetwork
     from holdfast_log.testing.fakes.fake_groups import FakeGroups
     from holdfast_log.testing.fakes.fake_partition import FakePartition
+    from holdfast_log.testing.fakes.fake_transactions import FakeTransactions
 
 _REQUESTS = {api.name: api.request for api in APIS.values()}
 _CUT, _CUT_AFTER = "cut", "cut after"
@@ -44,6 +46,7 @@ class UserInterface:
         topics: dict[str, list[FakePartition]]
         topic_ids: dict[str, uuid.UUID]
         groups: FakeGroups
+        transactions: FakeTransactions
         faults: deque[tuple[type[Request[Any]], str | ErrorCode]]
         time_ms: int
 
@@ -78,15 +81,18 @@ class UserInterface:
         del self.topics[name]
         self.groups.topics_changed(name)
 
-    def records(self, topic: str, partition: int | None = None) -> list[ConsumerRecord]:
-        """The records in a topic's log, or in that of one partition, in order; keys and values are bytes."""
+    def records(
+        self, topic: str, partition: int | None = None, *, only_committed: bool = False
+    ) -> list[ConsumerRecord]:
+        """The records in a topic's log, or in that of one partition, in order; keys and values are bytes.
+        With `only_committed`, without those of transactions that are open or were aborted."""
         partitions = self._partitions(topic)
         if partition is not None:
             self._partition(topic, partition)
         return [
             ConsumerRecord(topic, number, row.offset, row.timestamp, row.key, row.value, row.headers)
             for number in (range(len(partitions)) if partition is None else [partition])
-            for row in partitions[number].records()
+            for row in _records_of(partitions[number], only_committed=only_committed)
         ]
 
     def write(self, *messages: Message) -> None:
@@ -199,6 +205,12 @@ class UserInterface:
         moved.leader = broker
         moved.leader_epoch += 1
 
+    def move_coordinator(self, broker: int) -> None:
+        """Make a broker the coordinator of all groups and transactions. It knows what the one before knew."""
+        self._broker(broker)
+        self.groups.move(broker)
+        self.transactions.move(broker)
+
     def count_requests(self, request: str, broker: int | None = None) -> int:
         """How many requests of a kind the brokers got so far, or one of them."""
         kind = _request_named(request)
@@ -232,6 +244,10 @@ class UserInterface:
         if not 0 <= number < len(partitions):
             raise ValueError(f"topic {topic} has {len(partitions)} partitions, and no partition {number}")
         return partitions[number]
+
+
+def _records_of(partition: FakePartition, *, only_committed: bool) -> list[Record]:
+    return partition.committed_records() if only_committed else partition.records()
 
 
 def _request_named(name: str) -> type[Request[Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast_log.coordinator.groups.effects import ReaderClaim, ShardResult
 from holdfast_log.coordinator.groups.shard import GroupShard
-from holdfast_log.coordinator.shards.effects import ShardRecord
+from holdfast_log.coordinator.shards.effects import ProducerStamp, ShardRecord
 from holdfast_log.protocol.errors import ErrorCode
 
 
@@ -21,6 +21,8 @@ class ShardHost(ABC):
 
     def __init__(self) -> None:
         self.log: list[ShardRecord] = []
+        self.open: dict[int, list[tuple[ProducerStamp, ShardRecord]]] = {}
+        """The records of open transactions, by producer id."""
         self.refuse_appends = False
         self.shard = self.new_shard()
 
@@ -39,7 +41,11 @@ class ShardHost(ABC):
     def perform(self, result: ShardResult) -> None:
         if result.records and self.refuse_appends:
             result = self.shard.refused(result, ErrorCode.NOT_ENOUGH_REPLICAS, self.time_ms())
-        self.log += result.records
+        if result.stamp is None:
+            self.log += result.records
+        else:
+            theirs = self.open.setdefault(result.stamp.producer_id, [])
+            theirs += [(result.stamp, record) for record in result.records]
         self.claim(result.claims)
         for request, answer in result.replies:
             self.reply(request, answer)
@@ -49,4 +55,6 @@ class ShardHost(ABC):
         self.shard = self.new_shard()
         for key, value in self.log:
             self.shard.replay(key, value)
+        for stamp, record in [each for theirs in self.open.values() for each in theirs]:
+            self.shard.replay_open(stamp, *record)
         self.perform(self.shard.loaded(self.time_ms()))

@@ -1,0 +1,257 @@
+"""The transaction coordinator of a fake cluster: the broker's own shard on simulated time."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast_log.broker.transactions.answers import known_error
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.shards.effects import ShardRecord
+from holdfast_log.coordinator.transactions.effects import (
+    MarkersToWrite,
+    ProducerAnswer,
+    ProducerIdWanted,
+    TransactionResult,
+)
+from holdfast_log.coordinator.transactions.epochs import ProducerName
+from holdfast_log.coordinator.transactions.settings import TransactionSettings
+from holdfast_log.coordinator.transactions.shard import TransactionShard
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from holdfast_log.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from holdfast_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from holdfast_log.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from holdfast_log.testing.fakes.fake_cluster import FakeCluster
+
+VERSIONS = {24: (0, 3), 25: (0, 4), 26: (0, 4), 28: (0, 4)}
+_OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
+_KINDS = (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest)
+
+
+class FakeTransactions:
+    """All transactional ids of a fake cluster, coordinated by broker `node`. Another broker may take over.
+
+    Markers are written when the cluster next does something, unless `holds_markers`.
+    """
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.node = min(cluster.brokers)
+        self.holds_markers = False
+        self._cluster = cluster
+        self._tokens = itertools.count(1)
+        self._log: list[ShardRecord] = []
+        self._markers: deque[MarkersToWrite] = deque()
+        self.shard = TransactionShard(TransactionSettings())
+
+    # Time and failures
+
+    def time_ms(self) -> int:
+        return 1_000_000 + self._cluster.time_ms
+
+    def tick(self) -> None:
+        """Carry out everything that is due."""
+        self._perform(self.shard.tick(self.time_ms()))
+        while self._markers and not self.holds_markers:
+            self._write(self._markers.popleft())
+
+    def next_ms(self) -> int | None:
+        """Time of the next due event on the cluster's clock."""
+        if self._markers and not self.holds_markers:
+            return self._cluster.time_ms
+        due_ms = self.shard.next_deadline_ms()
+        return None if due_ms is None else due_ms - 1_000_000
+
+    def move(self, node: int) -> None:
+        """Make `node` the coordinator: it reads the log, and writes the markers that are missing."""
+        self.node = node
+        self._markers.clear()
+        self.shard = TransactionShard(TransactionSettings())
+        for key, value in self._log:
+            self.shard.replay(key, value)
+        self._perform(self.shard.loaded(self.time_ms()))
+
+    def _perform(self, result: TransactionResult) -> Any:
+        self._log += result.records
+        self._markers += result.claims
+        return result.replies[-1].answer if result.replies else None
+
+    def _write(self, markers: MarkersToWrite) -> None:
+        end = EndMarker(markers.is_commit, 0)
+        for place in markers.partitions:
+            if place == _OFFSETS:
+                self._cluster.groups.transaction_ended(markers.producer_id, is_commit=markers.is_commit)
+                continue
+            partition = self._cluster.partition(*place)
+            if partition is not None:
+                partition.end_transaction(
+                    end_marker_batch(
+                        markers.producer_id, markers.producer_epoch, end, self._cluster.wall_ms()
+                    )
+                )
+        self._perform(self.shard.marked(markers, markers.partitions, self.time_ms()))
+
+    # Requests
+
+    def handles(self, request: Request[Any]) -> bool:
+        is_of_transaction = (
+            isinstance(request, InitProducerIdRequest) and request.transactional_id is not None
+        )
+        return is_of_transaction or isinstance(request, _KINDS)
+
+    def respond(self, node: int, request: Request[Any], error: ErrorCode, version: int) -> Response:
+        """The response to a client's request. `error` is a failure that the test has planned."""
+        if isinstance(request, TxnOffsetCommitRequest):
+            return self._commit_offsets(node, request, error)
+        if error is ErrorCode.NONE and node != self.node:
+            error = ErrorCode.NOT_COORDINATOR
+        match request:
+            case InitProducerIdRequest():
+                answer = self._named(request) if error is ErrorCode.NONE else ProducerAnswer(error)
+                return InitProducerIdResponse(
+                    throttle_time_ms=0,
+                    error_code=answer.error,
+                    producer_id=answer.producer_id,
+                    producer_epoch=answer.producer_epoch,
+                )
+            case AddPartitionsToTxnRequest():
+                return self._add_partitions(request, error)
+            case AddOffsetsToTxnRequest():
+                producer = ProducerName(request.producer_id, request.producer_epoch)
+                error = error or self._add(request.transactional_id, producer, [_OFFSETS])
+                return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error)
+            case EndTxnRequest():
+                error = error or self._ended(request)
+                return EndTxnResponse(throttle_time_ms=0, error_code=error)
+        raise AssertionError(request)
+
+    def refusal(self, transactional_id: str | None, records: memoryview, place: TopicPartition) -> ErrorCode:
+        """Why a leader may not append a transactional batch: its coordinator does not confirm it."""
+        (header,) = split(bytearray(records))
+        if not header.is_transactional:
+            return ErrorCode.NONE
+        producer = ProducerName(header.producer_id, header.producer_epoch)
+        result = self.shard.verify_partitions(0, transactional_id or "", producer, [place])
+        answer: Any = result.replies[-1].answer
+        error = answer.partitions.get(place, answer.error)
+        return known_error(error, knows_fenced=False, knows_abortable=False)
+
+    def _named(self, request: InitProducerIdRequest) -> ProducerAnswer:
+        expected = None
+        if request.producer_id >= 0:
+            expected = ProducerName(request.producer_id, request.producer_epoch)
+
+        def asked(new_producer_id: int | None) -> Any:
+            return self._perform(
+                self.shard.init_producer_id(
+                    next(self._tokens),
+                    request.transactional_id or "",
+                    request.transaction_timeout_ms,
+                    now_ms=self.time_ms(),
+                    expected=expected,
+                    new_producer_id=new_producer_id,
+                )
+            )
+
+        answer = asked(None)
+        if isinstance(answer, ProducerIdWanted):
+            self._cluster.producer_id += 1
+            answer = asked(self._cluster.producer_id)
+        assert isinstance(answer, ProducerAnswer)
+        return answer
+
+    def _add(
+        self, transactional_id: str, producer: ProducerName, partitions: list[TopicPartition]
+    ) -> ErrorCode:
+        answer = self._perform(
+            self.shard.add_partitions(
+                next(self._tokens), transactional_id, producer, partitions, now_ms=self.time_ms()
+            )
+        )
+        return ErrorCode(answer.error)
+
+    def _add_partitions(self, request: AddPartitionsToTxnRequest, error: ErrorCode) -> Response:
+        topics = request.v3_and_below_topics
+        partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+        unknown = {place for place in partitions if self._cluster.partition(*place) is None}
+        others = error or ErrorCode.OPERATION_NOT_ATTEMPTED
+        if not unknown and error is ErrorCode.NONE:
+            producer = ProducerName(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+            others = self._add(request.v3_and_below_transactional_id, producer, partitions)
+
+        def code(place: TopicPartition) -> ErrorCode:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if place in unknown else others
+
+        return AddPartitionsToTxnResponse(
+            throttle_time_ms=0,
+            results_by_transaction=[],
+            results_by_topic_v3_and_below=[
+                AddPartitionsToTxnTopicResult(
+                    name=topic.name,
+                    results_by_partition=[
+                        AddPartitionsToTxnPartitionResult(
+                            partition_index=index,
+                            partition_error_code=code(TopicPartition(topic.name, index)),
+                        )
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in topics
+            ],
+        )
+
+    def _ended(self, request: EndTxnRequest) -> ErrorCode:
+        answer = self._perform(
+            self.shard.end(
+                next(self._tokens),
+                request.transactional_id,
+                ProducerName(request.producer_id, request.producer_epoch),
+                is_commit=request.committed,
+                now_ms=self.time_ms(),
+            )
+        )
+        return ErrorCode(answer.error)
+
+    def _commit_offsets(self, node: int, request: TxnOffsetCommitRequest, error: ErrorCode) -> Response:
+        producer = ProducerName(request.producer_id, request.producer_epoch)
+        if error is ErrorCode.NONE:
+            result = self.shard.verify_partitions(0, request.transactional_id, producer, [_OFFSETS])
+            answer: Any = result.replies[-1].answer
+            error = known_error(answer.partitions.get(_OFFSETS, answer.error), knows_fenced=False)
+        found: dict[TopicPartition, ErrorCode] = {}
+        if error is ErrorCode.NONE:
+            found = self._cluster.groups.commit_in_transaction(node, request)
+        return TxnOffsetCommitResponse(
+            throttle_time_ms=0,
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(
+                            partition_index=row.partition_index,
+                            error_code=found.get(TopicPartition(topic.name, row.partition_index), error),
+                        )
+                        for row in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )

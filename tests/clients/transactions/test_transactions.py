@@ -1,0 +1,480 @@
+"""Transactions of producers, on a fake cluster whose coordinator is the broker's own shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast_log.clients.errors import (
+    CommitFailedError,
+    CommitUnknownError,
+    ConfigError,
+    RequestTimeoutError,
+    TransactionAbortedError,
+    TransactionStateError,
+)
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.conditions import KEY_VERSIONS_FEATURE
+from holdfast_log.protocol.errors import (
+    AuthorizationError,
+    BrokerError,
+    ErrorCode,
+    KeyVersionMismatchError,
+    ProducerFencedError,
+)
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing import FakeCluster
+
+ID = {"transactional.id": "transfers"}
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(brokers=2)
+    cluster.create_topic("accounts", partitions=2)
+    return cluster
+
+
+def values(cluster: FakeCluster, topic: str = "accounts") -> list[bytes]:
+    """What readers of committed records have, once markers are written."""
+    cluster.advance(1)
+    return [record.value for record in cluster.records(topic, only_committed=True)]
+
+
+def send_two(producer: Producer) -> None:
+    with producer.transaction() as t:
+        t.send(Message("accounts", partition=0, value=b"-10"), Message("accounts", partition=1, value=b"+10"))
+
+
+def test_a_block_commits_all_that_was_sent_in_it(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer:
+        with producer.transaction() as t:
+            responses = [t.send(Message("accounts", partition=n, value=b"%d" % n)) for n in (0, 1)]
+            producer.flush()
+            assert values(cluster) == [], "nothing is committed yet"
+        assert [response.offset for response in responses] == [0, 0]
+        send_two(producer)
+        with producer.transaction():
+            pass
+
+    assert sorted(values(cluster)) == [b"+10", b"-10", b"0", b"1"]
+    assert cluster.count_requests("EndTxn") == 2, "an empty transaction asks for nothing"
+
+
+def test_an_exception_aborts_and_goes_on(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as t:
+            t.send(Message("accounts", partition=0, value=b"lost"))
+            producer.flush()
+            waiting = t.send(Message("accounts", partition=1, value=b"never sent"))
+            raise ZeroDivisionError
+        assert isinstance(waiting.error, TransactionAbortedError)
+        send_two(producer)
+
+    assert [record.value for record in cluster.records("accounts")] == [b"lost", b"-10", b"+10"]
+    assert values(cluster) == [b"-10", b"+10"]
+
+
+def test_begin_commit_and_abort_without_a_block(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer:
+        first = producer.transaction()
+        producer.send(Message("accounts", partition=0, value=b"1"))
+        first.commit()
+        second = producer.transaction()
+        second.send(Message("accounts", partition=0, value=b"2"))
+        producer.flush()
+        second.abort()
+        for call in (first.commit, first.abort, second.commit, second.abort):
+            with pytest.raises(TransactionStateError, match="has ended: begin another one"):
+                call()
+    assert values(cluster) == [b"1"]
+
+
+def test_the_end_in_a_block_is_not_repeated_at_its_end(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer:
+        with producer.transaction() as t:
+            t.send(Message("accounts", partition=0, value=b"1"))
+            t.commit()
+        with producer.transaction() as t:
+            t.send(Message("accounts", partition=0, value=b"2"))
+            t.abort()
+        with pytest.raises(ZeroDivisionError), producer.transaction() as t:
+            t.commit()
+            raise ZeroDivisionError
+    assert values(cluster) == [b"1"]
+
+
+def test_messages_outside_of_a_transaction_are_refused(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer:
+        with pytest.raises(TransactionStateError, match=r"sends between transaction\(\) and commit\(\)"):
+            producer.send(Message("accounts", partition=0, value=b"early"))
+        with producer.transaction() as t:
+            t.send(Message("accounts", partition=0, value=b"1"))
+        with pytest.raises(TransactionStateError):
+            t.send(Message("accounts", partition=0, value=b"late"))
+        with pytest.raises(TransactionStateError):
+            producer.send_many("accounts", [b"late"])
+        with (
+            producer.transaction() as t,
+            pytest.raises(TransactionStateError, match="has a transaction open"),
+        ):
+            producer.transaction()
+    assert values(cluster) == [b"1"]
+
+
+def test_a_producer_without_a_transactional_id_has_no_transactions(cluster: FakeCluster) -> None:
+    with cluster.producer() as producer, pytest.raises(ConfigError, match=r"transactional\.id"):
+        producer.transaction()
+
+
+@pytest.mark.parametrize("lowered", [{"acks": 1}, {"enable.idempotence": False}, {"transactional.id": ""}])
+def test_a_transactional_id_needs_idempotence(cluster: FakeCluster, lowered: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        cluster.producer(ID | lowered)
+
+
+def test_closing_aborts_what_is_open(cluster: FakeCluster) -> None:
+    producer = cluster.producer(ID)
+    t = producer.transaction()
+    t.send(Message("accounts", partition=0, value=b"1"))
+    producer.flush()
+
+    producer.close()
+
+    assert values(cluster) == []
+    assert cluster.topics["accounts"][0].producers.first_open_transaction is None
+
+
+# Fencing ----------------------------------------------------------------------------------------------
+
+
+def test_a_second_producer_fences_the_first_and_aborts_what_it_has_open(cluster: FakeCluster) -> None:
+    first, second = cluster.producer(ID), cluster.producer(ID)
+    t = first.transaction()
+    t.send(Message("accounts", partition=0, value=b"first"))
+    first.flush()
+
+    send_two(second)
+
+    with pytest.raises(ProducerFencedError, match="another producer has begun"):
+        t.commit()
+    with pytest.raises(ProducerFencedError):
+        first.transaction()
+    with pytest.raises(ProducerFencedError):
+        first.send(Message("accounts", partition=0, value=b"late"))
+    assert values(cluster) == [b"-10", b"+10"]
+    first.close()
+    second.close()
+
+
+def test_a_fenced_producer_cannot_write(cluster: FakeCluster) -> None:
+    first, second = cluster.producer(ID), cluster.producer(ID)
+    with pytest.raises(ProducerFencedError), first.transaction() as t:
+        t.send(Message("accounts", partition=0, value=b"1"))
+        first.flush()
+        second.init_transactions()
+        t.send(Message("accounts", partition=0, value=b"2"), Message("accounts", partition=1, value=b"3"))
+    assert values(cluster) == []
+
+
+def test_a_transaction_that_is_open_for_too_long_is_aborted(cluster: FakeCluster) -> None:
+    producer = cluster.producer(ID | {"transaction.timeout.ms": 1_000})
+    with (
+        pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms=1000"),
+        producer.transaction() as t,
+    ):
+        t.send(Message("accounts", partition=0, value=b"1"))
+        producer.flush()
+        cluster.advance(2_000)
+    assert values(cluster) == []
+
+
+# Coordinators -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", ["FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "EndTxn", "Produce"]
+)
+@pytest.mark.parametrize("carried_out", [False, True])
+def test_requests_are_repeated_when_connections_break(
+    cluster: FakeCluster, kind: str, carried_out: bool
+) -> None:
+    with cluster.producer(ID) as producer:
+        cluster.cut_next(kind, is_carried_out=carried_out)
+        send_two(producer)
+        send_two(producer)
+    assert sorted(values(cluster)) == [b"+10", b"+10", b"-10", b"-10"]
+
+
+@pytest.mark.parametrize("kind", ["InitProducerId", "AddPartitionsToTxn", "EndTxn"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ],
+)
+def test_passing_refusals_of_the_coordinator_are_waited_for(
+    cluster: FakeCluster, kind: str, error: ErrorCode
+) -> None:
+    with cluster.producer(ID) as producer:
+        cluster.fail_next(kind, error, times=3)
+        send_two(producer)
+    assert sorted(values(cluster)) == [b"+10", b"-10"]
+
+
+def test_the_coordinator_may_move_in_a_transaction(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer, producer.transaction() as t:
+        t.send(Message("accounts", partition=0, value=b"1"))
+        producer.flush()
+        cluster.move_coordinator(2)
+        t.send(Message("accounts", partition=1, value=b"2"))
+    assert sorted(values(cluster)) == [b"1", b"2"]
+
+
+def test_markers_that_are_missing_delay_only_the_next_transaction(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer:
+        cluster.transactions.holds_markers = True
+        send_two(producer)
+        assert values(cluster) == []
+        cluster.after(500, lambda: setattr(cluster.transactions, "holds_markers", False))
+        send_two(producer)
+    assert sorted(values(cluster)) == [b"+10", b"+10", b"-10", b"-10"]
+    assert cluster.time_ms >= 500
+
+
+def test_a_commit_whose_answer_is_lost_and_that_is_then_fenced_has_an_unknown_outcome(
+    cluster: FakeCluster,
+) -> None:
+    producer, second = cluster.producer(ID), cluster.producer(ID)
+    cluster.cut_next("EndTxn", is_carried_out=True)
+    cluster.fail_next("EndTxn", ErrorCode.PRODUCER_FENCED)
+    with pytest.raises(CommitUnknownError, match="is not known"):
+        send_two(producer)
+    second.init_transactions()
+    assert sorted(values(cluster)) == [b"+10", b"-10"], "it was committed"
+
+
+def test_a_commit_that_takes_long_goes_on(cluster: FakeCluster) -> None:
+    with cluster.producer(ID | {"max.block.ms": 300}) as producer:
+        cluster.fail_next("EndTxn", ErrorCode.COORDINATOR_NOT_AVAILABLE, times=4)
+        with pytest.raises(RequestTimeoutError, match="COORDINATOR_NOT_AVAILABLE"):
+            send_two(producer)
+        producer.init_transactions(timeout_ms=10_000)
+        send_two(producer)
+    assert sorted(values(cluster)) == [b"+10", b"+10", b"-10", b"-10"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "raised"),
+    [
+        ("FindCoordinator", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, AuthorizationError),
+        ("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, AuthorizationError),
+        ("InitProducerId", ErrorCode.INVALID_TRANSACTION_TIMEOUT, BrokerError),
+        ("AddPartitionsToTxn", ErrorCode.INVALID_TXN_STATE, BrokerError),
+        ("AddPartitionsToTxn", ErrorCode.PRODUCER_FENCED, ProducerFencedError),
+        ("EndTxn", ErrorCode.INVALID_PRODUCER_ID_MAPPING, BrokerError),
+        ("EndTxn", ErrorCode.PRODUCER_FENCED, ProducerFencedError),
+    ],
+)
+def test_refusals_that_end_the_producer(
+    cluster: FakeCluster, kind: str, error: ErrorCode, raised: type[Exception]
+) -> None:
+    producer = cluster.producer(ID)
+    cluster.fail_next(kind, error)
+    with pytest.raises(raised, match=error.name) as caught:
+        send_two(producer)
+    with pytest.raises(type(caught.value)):
+        producer.transaction()
+    assert values(cluster) == []
+
+
+# Errors that only end the transaction -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("AddPartitionsToTxn", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("AddPartitionsToTxn", ErrorCode.POLICY_VIOLATION),
+        ("EndTxn", ErrorCode.TRANSACTION_ABORTABLE),
+        ("Produce", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("Produce", ErrorCode.INVALID_RECORD),
+        ("Produce", ErrorCode.TRANSACTION_ABORTABLE),
+        ("Produce", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        ("Produce", ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_one_failure_aborts_everything_and_the_producer_goes_on(
+    cluster: FakeCluster, kind: str, error: ErrorCode
+) -> None:
+    with cluster.producer(ID) as producer:
+        send_two(producer)
+        cluster.fail_next(kind, error)
+        with pytest.raises(BrokerError, match=error.name):
+            send_two(producer)
+        send_two(producer)
+    assert sorted(values(cluster)) == [b"+10", b"+10", b"-10", b"-10"]
+
+
+def test_a_condition_that_does_not_hold_aborts_everything(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.features[KEY_VERSIONS_FEATURE] = 1
+    cluster.write(Message("accounts", partition=0, key=b"a", value=b"0"))
+    with cluster.producer(ID) as producer:
+        with pytest.raises(KeyVersionMismatchError) as caught, producer.transaction() as t:
+            t.send(Message("accounts", partition=1, value=b"+10"))
+            t.send(Message("accounts", partition=0, key=b"a", value=b"-10", expected_version=7))
+        assert caught.value.version == 0
+        with producer.transaction() as t:
+            t.send(Message("accounts", partition=0, key=b"a", value=b"-10", expected_version=0))
+    assert values(cluster) == [b"0", b"-10"]
+
+
+def test_after_a_failure_the_open_transaction_takes_nothing_more(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer:
+        t = producer.transaction()
+        cluster.fail_next("Produce", ErrorCode.INVALID_RECORD)
+        response = t.send(Message("accounts", partition=0, value=b"1"))
+        producer.flush()
+        assert isinstance(response.error, BrokerError)
+        with pytest.raises(TransactionStateError, match=r"call abort\(\) first"):
+            t.send(Message("accounts", partition=0, value=b"2"))
+        with pytest.raises(BrokerError, match="INVALID_RECORD"):
+            t.commit()
+        t.abort()
+        send_two(producer)
+    assert sorted(values(cluster)) == [b"+10", b"-10"]
+
+
+def test_a_record_that_may_arrive_late_costs_an_epoch(cluster: FakeCluster) -> None:
+    """KIP-360: what the leader has not answered could fill the gap of a later transaction."""
+    with cluster.producer(ID | {"delivery.timeout.ms": 1_000, "request.timeout.ms": 500}) as producer:
+        send_two(producer)
+        cluster.pause_broker(cluster.topics["accounts"][1].leader)
+        cluster.move_coordinator(cluster.topics["accounts"][0].leader)
+        with pytest.raises(Exception, match=r"delivery\.timeout\.ms"):
+            send_two(producer)
+        cluster.start_broker(cluster.topics["accounts"][1].leader)
+        send_two(producer)
+        asked = [
+            request
+            for broker in cluster.brokers.values()
+            for request in broker.requests
+            if isinstance(request, InitProducerIdRequest)
+        ]
+    assert [(request.producer_id >= 0, request.producer_epoch) for request in asked] == [
+        (False, -1),
+        (True, 0),
+    ]
+    assert sorted(values(cluster)) == [b"+10", b"+10", b"-10", b"-10"]
+
+
+# Offsets ----------------------------------------------------------------------------------------------
+
+GROUP = {"group.id": "tellers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+
+
+def copy_all(cluster: FakeCluster, producer: Producer, *, fails: bool = False) -> None:
+    with cluster.consumer(GROUP | {"isolation.level": "read_committed"}) as consumer:
+        consumer.add_topic("requests")
+        records = consumer.poll(10_000)
+        with producer.transaction() as t:
+            for record in records:
+                t.send(Message("accounts", partition=0, value=record.value))
+            ends = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
+            t.send_offsets(ends, consumer.group_metadata())
+            if fails:
+                raise ZeroDivisionError
+
+
+def test_offsets_are_committed_with_the_transaction(cluster: FakeCluster) -> None:
+    cluster.create_topic("requests")
+    cluster.write(*[Message("requests", value=b"%d" % n) for n in range(3)])
+    with cluster.producer(ID) as producer:
+        with pytest.raises(ZeroDivisionError):
+            copy_all(cluster, producer, fails=True)
+        cluster.advance(1)
+        assert cluster.committed("tellers") == {}
+        copy_all(cluster, producer)
+        cluster.advance(1)
+    assert cluster.committed("tellers") == {TopicPartition("requests", 0): 3}
+    assert values(cluster) == [b"0", b"1", b"2"]
+
+
+def test_readers_of_committed_records_wait_for_offsets_that_may_change(cluster: FakeCluster) -> None:
+    cluster.create_topic("requests")
+    cluster.write(*[Message("requests", value=b"%d" % n) for n in range(3)])
+    cluster.transactions.holds_markers = True
+    with cluster.producer(ID) as producer:
+        copy_all(cluster, producer)
+        cluster.after(500, lambda: setattr(cluster.transactions, "holds_markers", False))
+        with cluster.consumer(GROUP | {"isolation.level": "read_committed"}) as consumer:
+            consumer.add_topic("requests")
+            assert consumer.poll(2_000) == [], "all three count as read"
+
+
+def test_a_replaced_member_cannot_commit(cluster: FakeCluster) -> None:
+    cluster.create_topic("requests")
+    cluster.write(Message("requests", value=b"1"))
+    with cluster.producer(ID) as producer, cluster.consumer(GROUP) as consumer:
+        consumer.add_topic("requests")
+        consumer.poll(10_000)
+        stale = consumer.group_metadata()
+        cluster.advance(60_000)
+        with cluster.consumer(GROUP) as second:
+            second.add_topic("requests")
+            second.poll(10_000)
+            with pytest.raises(CommitFailedError), producer.transaction() as t:
+                t.send(Message("accounts", partition=0, value=b"1"))
+                t.send_offsets({TopicPartition("requests", 0): 1}, stale)
+    assert values(cluster) == [] and cluster.committed("tellers") == {}
+
+
+@pytest.mark.parametrize("kind", ["AddOffsetsToTxn", "TxnOffsetCommit"])
+def test_requests_about_offsets_are_repeated(cluster: FakeCluster, kind: str) -> None:
+    cluster.create_topic("requests")
+    cluster.write(Message("requests", value=b"1"))
+    with cluster.producer(ID) as producer:
+        cluster.cut_next(kind)
+        cluster.cut_next(kind, is_carried_out=True)
+        cluster.fail_next(kind, ErrorCode.NOT_COORDINATOR)
+        cluster.fail_next(kind, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        copy_all(cluster, producer)
+    cluster.advance(1)
+    assert cluster.committed("tellers") == {TopicPartition("requests", 0): 1}
+
+
+# Readers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_the_isolation_level_of_a_consumer(cluster: FakeCluster, level: str) -> None:
+    producer, other = cluster.producer(ID), cluster.producer({"transactional.id": "other"})
+    topic = {"partition": 0}
+    with pytest.raises(ZeroDivisionError), producer.transaction() as t:
+        t.send(Message("accounts", value=b"aborted", **topic))
+        producer.flush()
+        raise ZeroDivisionError
+    with producer.transaction() as t:
+        t.send(Message("accounts", value=b"committed", **topic))
+    t = other.transaction()
+    t.send(Message("accounts", value=b"open", **topic))
+    other.flush()
+    with producer.transaction() as late:
+        late.send(Message("accounts", value=b"behind", **topic))
+    with cluster.consumer({"auto.offset.reset": "earliest", "isolation.level": level}) as consumer:
+        consumer.add_topic("accounts", 0)
+        found = [record.value for _ in range(10) for record in consumer.poll(100)]
+        if level == "read_uncommitted":
+            assert found == [b"aborted", b"committed", b"open", b"behind"]
+        else:
+            assert found == [b"committed"], "those behind an open transaction wait for its end"
+            t.commit()
+            assert [record.value for _ in range(10) for record in consumer.poll(100)] == [b"open", b"behind"]
