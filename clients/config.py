@@ -224,8 +224,8 @@ PRODUCER_ROWS = (
     ),
     Setting(
         "transactional.id", STRING, None,
-        "Name under which the producer writes in transactions, the same after a restart. Whoever begins with "
-        "a name fences the producer that had it. Unset: no transactions.",
+        "Name under which the producer writes in transactions, the same after a restart. A producer that "
+        "begins with a name fences the one that had it. Unset: no transactions.",
         check=_check_transactional_id,
     ),
     Setting(
@@ -451,9 +451,7 @@ def producer_settings(properties: Properties) -> Settings:
     contradiction = _contradiction_to_idempotence(settings) if settings["enable.idempotence"] else None
     is_transactional = settings["transactional.id"] is not None
     if is_transactional and not settings["enable.idempotence"]:
-        raise ConfigError(
-            "enable.idempotence=false is not possible with a transactional.id: remove one of them"
-        )
+        raise ConfigError("enable.idempotence=false is not possible with a transactional.id")
     if contradiction is None:
         return settings
     if is_transactional or "enable.idempotence" in settings.given:

@@ -75,7 +75,7 @@ class Producer(ProducerFace, TransactionalFace, MessageSender):
         if fence is not None and required_acks(self.settings) != -1:
             raise ConfigError(f"acks={self.settings['acks']}: a producer with a fence needs acks=all")
         connection = producer_connection(self.settings, network, rng, on_event)
-        transactions = machine_maker(self.settings, connection)
+        transactions = machine_maker(self.settings, connection, fence)
         engine = SendingEngine(self.settings, connection, partitioner, fence=fence, transactions=transactions)
         ProducerFace.__init__(self, engine)
         TransactionalFace.__init__(self, engine, self.settings)

@@ -1,4 +1,5 @@
-"""Whether the owner that commits the position of a partition still owns it (own API).
+"""Whether the owner that commits still owns the partition (own API): its position, or a transaction that has
+written to it.
 
 Positions are kept by the coordinator of a group, and partitions are owned at their leaders. The coordinator
 therefore reads the ownership records, which have every grant before its claim is answered.
@@ -10,7 +11,7 @@ again: a position that the next owner has read is never replaced by its predeces
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -52,6 +53,33 @@ class CommitterCheck:
         for check in self._checks.get(committing_group, ()):
             check.is_outdated = True
 
+    async def ended(self, tokens: Mapping[PartitionKey, int]) -> set[PartitionKey]:
+        """Those partitions whose grant with this token has a successor, or can have no resumption.
+
+        What the caller decides by the answer takes place at the same time as a grant that is made meanwhile.
+        Raises BrokerError COORDINATOR_NOT_AVAILABLE while this broker stops.
+        """
+        found = await self._read(tokens)
+        return {
+            key
+            for key, token in tokens.items()
+            if not any(
+                may_commit(found.get(key), group, token)
+                for group in (found[key].histories if key in found else ())
+            )
+        }
+
+    async def _read(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, OwnershipRecord]:
+        try:
+            found = await self._store.read_partitions(list(keys))
+        except SessionExpired:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
+        return {
+            each.key: each.record
+            for each in found.records
+            if isinstance(each.key, PartitionKey) and each.record is not None
+        }
+
     async def _lost(
         self, committing_group: str, owner_group: str, tokens: Mapping[PartitionKey, int]
     ) -> set[PartitionKey]:
@@ -61,14 +89,11 @@ class CommitterCheck:
         try:
             while check.is_outdated:
                 check.is_outdated = False
-                found = await self._store.read_partitions(list(tokens))
-        except SessionExpired:
-            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
+                records = await self._read(tokens)
         finally:
             checks.discard(check)
             if not checks:
                 self._checks.pop(committing_group, None)
-        records = {each.key: each.record for each in found.records}
         return {key for key, token in tokens.items() if not may_commit(records.get(key), owner_group, token)}
 
 

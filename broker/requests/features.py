@@ -26,6 +26,7 @@ FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.single.reader": (1, 1),
     "holdfast.tokens": (1, 1),
     "holdfast.fences": (1, 1),
+    "holdfast.owned.transactions": (1, 1),
     TRANSACTION_VERSION: (1, 2),
 }
 """The first and last version of each feature."""

@@ -53,6 +53,8 @@ class RecordAccumulator:
         """How many records were refused so far. Guarded by the lock."""
         self.waited_ms = 0
         """Sum of the times for which callers have waited for room. Guarded by the lock."""
+        self.on_refusal: Callable[[Exception], None] | None = None
+        """Called with the lock, and the error of a record that is refused."""
         self._queues = queues
         self._mutex = mutex
         self._lock = queues.lock
@@ -200,7 +202,7 @@ class RecordAccumulator:
                     size + count * BULK_OVERHEAD
                 )
                 if error is not None:
-                    self.refused += count
+                    self._note_refused(error, count)
                     timestamp = columns.timestamp
                     batch = Batch.failed(
                         of_topic.topic, partition, timestamp, self._lock, self._queues.losses, error, count
@@ -280,10 +282,15 @@ class RecordAccumulator:
         barrier = self._queues.barrier
         return barrier() if self._queues.fatal_error is None and barrier else self._queues.fatal_error
 
+    def _note_refused(self, error: Exception, count: int) -> None:
+        self.refused += count
+        if self.on_refusal is not None:
+            self.on_refusal(error)
+
     def _failed(
         self, topic: str, partition: int | None, record: SerializedRecord, error: Exception
     ) -> RecordResponse:
-        self.refused += 1
+        self._note_refused(error, 1)
         place = UNPLACED if partition is None else partition
         losses = self._queues.losses
         return RecordResponse(Batch.failed(topic, place, record[0], self._lock, losses, error), 0)

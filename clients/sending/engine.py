@@ -123,6 +123,8 @@ class SendingEngine:
             max_block_ms=settings["max.block.ms"],
             wait_until=self.wait_until,
         )
+        if self.transactions is not None:
+            self.accumulator.on_refusal = self.transactions.failed
         self._thread: threading.Thread | None = None
         self._unsettled = ""
         """What had no outcome when `close` gave up waiting, and why, for the error of the records."""
@@ -244,10 +246,11 @@ class SendingEngine:
                 self.queues.flushing -= 1
 
     def raise_losses(self) -> None:
-        """Raise UndeliveredError if records have failed and nobody has looked at that."""
+        """Raise UndeliveredError if records have failed and nobody has looked at that. Of records in a
+        transaction its end tells."""
         with self.lock:
             undelivered = self.queues.losses.take()
-        if undelivered is not None:
+        if undelivered is not None and self.transactions is None:
             raise undelivered
 
     def close(self, timeout_ms: int | None = None) -> None:

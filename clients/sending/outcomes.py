@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from holdfast_log.clients.errors import DeliveryTimeoutError, GuardMismatchError, is_fenced, is_retriable
+from holdfast_log.clients.errors import (
+    DeliveryTimeoutError,
+    GuardMismatchError,
+    TransactionAbortedError,
+    is_fenced,
+    is_retriable,
+)
 from holdfast_log.clients.sending.batch import Batch
 from holdfast_log.clients.sending.conditions import judged, poison
 from holdfast_log.clients.sending.queues import PartitionQueue, Queues
@@ -49,6 +55,9 @@ class Outcomes:
     def succeeded(self, batch: Batch) -> None:
         """The broker has acknowledged a batch."""
         queue = self._queues.queue_of(batch)
+        if batch.is_repeat and self._transactions is not None:
+            self.give_up(queue, batch, _not_in_transaction(batch))
+            return
         queue.in_flight.remove(batch)
         if batch.base_sequence >= 0 and batch.is_repeat:
             # The log has another batch with the same append id: the broker has not counted these numbers.
@@ -180,6 +189,14 @@ class Outcomes:
                 callback()
             except Exception:
                 sys.excepthook(*sys.exc_info())  # An error of the application must not stop the sending.
+
+
+def _not_in_transaction(batch: Batch) -> TransactionAbortedError:
+    return TransactionAbortedError(
+        f"{batch.topic}-{batch.partition} has an append with this append_id already, at offset "
+        f"{batch.base_offset}: it is no part of this transaction, and the transaction that it is part of may "
+        "be aborted. Send it without an append_id: a transaction needs none"
+    )
 
 
 def _unit_too_large(batch: Batch, error: Exception) -> BrokerError:

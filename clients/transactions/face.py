@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from holdfast_log.clients.arguments import A_TIMEOUT, checked
 from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.fence import OwnerFence
 from holdfast_log.clients.sending.engine import SendingEngine
 from holdfast_log.clients.sending.queues import Queues
 from holdfast_log.clients.settings import Settings
@@ -17,36 +18,36 @@ if TYPE_CHECKING:
     from holdfast_log.clients.transactions.machine import TransactionMachine
     from holdfast_log.clients.transactions.transaction import (
         ProducerTransaction,
+        ProducerTransactions,
         SendsMessages,
-        Transactions,
     )
 
 
 def machine_maker(
-    settings: Settings, connection: Connection
+    settings: Settings, connection: Connection, fence: OwnerFence | None = None
 ) -> Callable[[Queues], TransactionMachine] | None:
     """Makes the transactions' machine of a producer for its queues; None without a `transactional.id`."""
     if settings["transactional.id"] is None:
         return None
     from holdfast_log.clients.transactions.transaction import machine_for
 
-    return partial(machine_for, settings, connection)
+    return partial(machine_for, settings, connection, fence)
 
 
 class TransactionalFace:
     """Holds the transactions of a producer, if it has a `transactional.id`."""
 
     def __init__(self, engine: SendingEngine, settings: Settings) -> None:
-        self._transactions: Transactions | None = None
+        self._transactions: ProducerTransactions | None = None
         if engine.transactions is not None:
-            from holdfast_log.clients.transactions.transaction import Transactions
+            from holdfast_log.clients.transactions.transaction import ProducerTransactions
 
             machine = cast("TransactionMachine", engine.transactions)
-            self._transactions = Transactions(engine, machine, settings["max.block.ms"])
+            self._transactions = ProducerTransactions(engine, machine, settings["max.block.ms"])
 
     @checked(timeout_ms=A_TIMEOUT)
     def init_transactions(self, timeout_ms: int | None = None) -> None:
-        """Take over the `transactional.id`: whoever had it before is fenced, and what it has open is aborted.
+        """Take over the `transactional.id`: the producer before is fenced, and what it has open is aborted.
 
         `transaction` does this too. Call it before positions are read that a transaction of the predecessor
         may still change. Waits for at most `timeout_ms` (default `max.block.ms`). Raises RequestTimeoutError,
@@ -69,7 +70,7 @@ class TransactionalFace:
         """
         return self._transactional("transaction()").begin(cast("SendsMessages", self), timeout_ms)
 
-    def _transactional(self, call: str) -> Transactions:
+    def _transactional(self, call: str) -> ProducerTransactions:
         if self._transactions is None:
             raise ConfigError(
                 f"{call} needs a producer with a transactional.id: a name that belongs to this process "

@@ -26,6 +26,7 @@ from holdfast_log.clients.errors import (
     TransactionStateError,
     is_retriable,
 )
+from holdfast_log.clients.fence import OwnerFence
 from holdfast_log.clients.groups.coordinator import (
     GROUP_KEY_TYPE,
     TRANSACTION_KEY_TYPE,
@@ -46,17 +47,22 @@ from holdfast_log.clients.transactions.requests import (
     moves_coordinator,
     raise_refusal,
 )
-from holdfast_log.clients.transactions.states import ProducerEvent, ProducerState, after
+from holdfast_log.clients.transactions.states import TransactionalEvent, TransactionalState, after
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from holdfast_log.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from holdfast_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from holdfast_log.protocol.messages.end_txn import (
+    EndTxnRequest,
+    EndTxnResponse,
+    PartitionOwnedInTransaction,
+)
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorResponse
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from holdfast_log.protocol.topic_partition import TopicPartition
 
-_E, _S, _Step = ProducerEvent, ProducerState, TransactionStep
+OWNED_FEATURE = "holdfast.owned.transactions"
+_E, _S, _Step = TransactionalEvent, TransactionalState, TransactionStep
 _UNKNOWN_NODE = -1
 _SOON_MS = 5
 """The first pause while the coordinator ends the transaction before: the markers of a few partitions take
@@ -103,6 +109,7 @@ class TransactionMachine:
         metadata: Metadata,
         backoff: Backoff,
         retry_backoff_ms: int,
+        fence: OwnerFence | None = None,
     ) -> None:
         self.transactional_id = transactional_id
         self.producer_id: ProducerId = TransactionalProducerId(retry_backoff_ms)
@@ -120,6 +127,7 @@ class TransactionMachine:
         self._metadata = metadata
         self._backoff = backoff
         self._retry_backoff_ms = retry_backoff_ms
+        self._fence = fence
         self._added: set[TopicPartition] = set()
         self._wanted: dict[TopicPartition, None] = {}
         self._groups: set[str] = set()
@@ -130,6 +138,8 @@ class TransactionMachine:
         self._step = _Step.FIND
         self._not_before_ms = 0
         self._failures = 0
+        self._is_end_asked = False
+        """Whether the end of the open transaction was asked for."""
         self._is_commit_told = False
         """Whether a request to commit may have reached the coordinator."""
         self._is_adding_uncertain = False
@@ -140,7 +150,7 @@ class TransactionMachine:
 
     # The application ----------------------------------------------------------------------------------
 
-    def happen(self, event: ProducerEvent) -> bool:
+    def happen(self, event: TransactionalEvent) -> bool:
         """Take a step of the table. False, and nothing happens, if the state refuses the event."""
         state = after(self.state, event)
         if state is None:
@@ -156,7 +166,8 @@ class TransactionMachine:
         assert self.happen(_E.BEGIN)
         self.number += 1
         self.reason = None
-        self._is_adding_uncertain = self._is_commit_told = self.aborts_itself = False
+        self._is_adding_uncertain = self._is_end_asked = self._is_commit_told = False
+        self.aborts_itself = False
         self._added.clear()
         self._wanted.clear()
         self._groups.clear()
@@ -202,6 +213,10 @@ class TransactionMachine:
         return False
 
     def failed(self, error: Exception) -> None:
+        if not self._is_end_asked:  # Else all records have their outcome, and this one came too late.
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
         if self.reason is None:
             self.reason = error
         self.happen(_E.FAILED)
@@ -227,7 +242,8 @@ class TransactionMachine:
             return [], None
         step = self._next_step()
         if step is None:
-            return [], None
+            # Threads that wait for what has just happened look again at the end of this turn.
+            return [], now_ms if self._has_changed else None
         if now_ms < self._not_before_ms:
             return [], self._not_before_ms
         group = self._offsets[0].group.group_id if step is _Step.COMMIT_OFFSETS else None
@@ -238,7 +254,10 @@ class TransactionMachine:
             step = _Step.FIND if group is None else _Step.FIND_GROUP
             node = ANY_NODE
         self._step = step
-        self._call = Call(node, self._request(step))
+        request = self._request(step)
+        needs = OWNED_FEATURE if isinstance(request, EndTxnRequest) and request.owned else None
+        self._call = Call(node, request, needs=needs)
+        self._is_end_asked = self._is_end_asked or step is _Step.END
         return [self._call], None
 
     def _next_step(self) -> TransactionStep | None:
@@ -290,6 +309,13 @@ class TransactionMachine:
             producer_id=name.producer_id,
             producer_epoch=name.epoch,
             committed=self.state is _S.COMMITTING,
+            owned=[
+                PartitionOwnedInTransaction(
+                    topic=place.topic, partition=place.partition, owner_token=self._fence.token(place)
+                )
+                for place in sorted(self._added)
+                if self._fence is not None and self.state is _S.COMMITTING
+            ],
         )
 
     # Replies ------------------------------------------------------------------------------------------
@@ -341,7 +367,7 @@ class TransactionMachine:
                 self.producer_id.id, self.producer_id.epoch = response.producer_id, response.producer_epoch
             self._end()
 
-    def _end(self, *, is_epoch_over: bool = False) -> ProducerState:
+    def _end(self, *, is_epoch_over: bool = False) -> TransactionalState:
         """The transaction has ended; the state after that. `is_epoch_over`: something of it may still arrive
         at the coordinator."""
         self._is_commit_told = False
@@ -366,6 +392,9 @@ class TransactionMachine:
         if self._step is _Step.END and _is_none_open(error) and not self._is_known_open:
             self._end(is_epoch_over=True)  # What was added without an answer has not arrived.
             return
+        if self._is_commit_told and not is_retriable(error):
+            self._doom(explained(error, self.transactional_id, self._timeout_ms))  # It may be committed.
+            return
         if is_retriable(error):
             self._repeat(error, now_ms)
         elif dooms(self._step, error):
@@ -373,7 +402,8 @@ class TransactionMachine:
         elif self._step is not _Step.END or self.state is _S.COMMITTING:
             self._give_up_offsets(error)
             self._wanted.clear()
-            self.failed(error)
+            self._is_end_asked = False
+            self._fail(error)
         else:
             self._doom(error)
 

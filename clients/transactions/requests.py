@@ -45,6 +45,9 @@ _DOOMING = (
     ErrorCode.INVALID_TRANSACTION_TIMEOUT,
 )
 
+_ABORTING = (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.OWNERSHIP_FENCED)
+"""Refusals of a commit that leave the producer as it is (KIP-890, own API)."""
+
 
 class TransactionStep(enum.Enum):
     """What a producer asks next; the value says so in words, for errors."""
@@ -166,13 +169,9 @@ def dooms(step: TransactionStep, error: Exception) -> bool:
     """Whether a refusal that no repetition helps ends the producer, and not only its transaction."""
     if isinstance(error, BrokerError) and error.code in _DOOMING:
         return True
-    is_about_transaction = step in (TransactionStep.FIND, TransactionStep.INIT, TransactionStep.END)
-    return is_about_transaction and not is_abortable(error)
-
-
-def is_abortable(error: Exception) -> bool:
-    """Whether the coordinator says that the transaction has to be aborted (KIP-890)."""
-    return isinstance(error, BrokerError) and error.code is ErrorCode.TRANSACTION_ABORTABLE
+    if step is TransactionStep.END:
+        return isinstance(error, BrokerError) and error.code not in _ABORTING
+    return step in (TransactionStep.FIND, TransactionStep.INIT)
 
 
 def explained(error: Exception, transactional_id: str, timeout_ms: int) -> Exception:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 
-class ProducerState(enum.Enum):
+class TransactionalState(enum.Enum):
     """The value says what the producer is doing, for errors."""
 
     UNINITIALIZED = "has not asked for its producer id yet"
@@ -24,7 +24,7 @@ class ProducerState(enum.Enum):
     FATAL_ERROR = "can do nothing any more"
 
 
-class ProducerEvent(enum.Enum):
+class TransactionalEvent(enum.Enum):
     """What happens to a transactional producer. The value of a call of the application is its name."""
 
     INIT = "init_transactions()"
@@ -39,12 +39,12 @@ class ProducerEvent(enum.Enum):
 
 
 REFUSED = None
-ProducerCell: TypeAlias = ProducerState | None
+ProducerCell: TypeAlias = TransactionalState | None
 """The next state; REFUSED for what cannot happen, or what the application may not call."""
 
-_S, _E = ProducerState, ProducerEvent
+_S, _E = TransactionalState, TransactionalEvent
 
-PRODUCER_TRANSITIONS: Mapping[ProducerState, Mapping[ProducerEvent, ProducerCell]] = {
+PRODUCER_TRANSITIONS: Mapping[TransactionalState, Mapping[TransactionalEvent, ProducerCell]] = {
     _S.UNINITIALIZED: {
         _E.INIT: _S.INITIALIZING,
         _E.BEGIN: REFUSED,
@@ -137,5 +137,5 @@ PRODUCER_TRANSITIONS: Mapping[ProducerState, Mapping[ProducerEvent, ProducerCell
 """The transition table, of every state and event."""
 
 
-def after(state: ProducerState, event: ProducerEvent) -> ProducerCell:
+def after(state: TransactionalState, event: TransactionalEvent) -> ProducerCell:
     return PRODUCER_TRANSITIONS[state][event]

@@ -26,19 +26,22 @@ from holdfast_log.clients.sending.engine import SendingEngine
 from holdfast_log.clients.sending.queues import Queues
 from holdfast_log.clients.sending.responses import BulkResponse, SendResponse
 from holdfast_log.clients.transactions.machine import OffsetsInTransaction, TransactionMachine
-from holdfast_log.clients.transactions.states import ProducerEvent, ProducerState
+from holdfast_log.clients.transactions.states import TransactionalEvent, TransactionalState
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from holdfast_log.clients.connection.connection import Connection
+    from holdfast_log.clients.fence import OwnerFence
     from holdfast_log.clients.settings import Settings
 
-_E, _S = ProducerEvent, ProducerState
+_E, _S = TransactionalEvent, TransactionalState
 _ENDING = (_S.COMMITTING, _S.ABORTING)
 _A_GROUP = an_instance(GroupIdentity, "what Consumer.group_metadata() returns")
 
 
-def machine_for(settings: Settings, connection: Connection, queues: Queues) -> TransactionMachine:
+def machine_for(
+    settings: Settings, connection: Connection, fence: OwnerFence | None, queues: Queues
+) -> TransactionMachine:
     """The machine of a producer with these settings, connection and queues."""
     return TransactionMachine(
         settings["transactional.id"],
@@ -47,6 +50,7 @@ def machine_for(settings: Settings, connection: Connection, queues: Queues) -> T
         connection.metadata,
         connection.backoff,
         settings["retry.backoff.ms"],
+        fence,
     )
 
 
@@ -60,7 +64,7 @@ class SendsMessages(Protocol):
     def send_many(self, topic: str, values: Iterable[Any], **arguments: Any) -> BulkResponse: ...
 
 
-class Transactions:
+class ProducerTransactions:
     """The transactions of one producer, for threads of the application. `limit_ms` is the default of all
     timeouts."""
 
@@ -164,7 +168,7 @@ class Transactions:
                 raise machine.refusal("abort()")
             self._await_end(number, _S.ABORTING, "abort()", timeout_ms)
 
-    def _await_end(self, number: int, state: ProducerState, call: str, timeout_ms: int | None) -> None:
+    def _await_end(self, number: int, state: TransactionalState, call: str, timeout_ms: int | None) -> None:
         machine = self._machine
         limit_ms = self._limit_ms if timeout_ms is None else timeout_ms
         self._await(lambda: machine.state is not state or machine.number != number, call, limit_ms)
@@ -215,7 +219,7 @@ class ProducerTransaction:
     Whatever this producer sends until the end is part of the transaction, by whichever thread.
     """
 
-    def __init__(self, transactions: Transactions, producer: SendsMessages, number: int) -> None:
+    def __init__(self, transactions: ProducerTransactions, producer: SendsMessages, number: int) -> None:
         self._transactions = transactions
         self._producer = producer
         self._number = number

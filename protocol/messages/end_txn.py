@@ -16,11 +16,26 @@ class EndTxnResponse(Response):
     producer_epoch: Int16 = wire("5+", default=-1, ignorable=True)
 
 
+@struct
+class PartitionOwnedInTransaction:
+    """A partition that the transaction has written to for its owner, and the incarnation of the owner's
+    grant."""
+
+    topic: str
+    partition: Int32
+    owner_token: Int64
+
+
 @request(key=26, versions="0-5", flexible="3+", sent="0-4")
 class EndTxnRequest(Request[EndTxnResponse]):
-    """From version 5 on the end of a transaction is also the end of its producer epoch (KIP-890)."""
+    """From version 5 on the end of a transaction is also the end of its producer epoch (KIP-890).
+
+    `owned`, for brokers with the feature `holdfast.owned.transactions`: a commit is refused with
+    OWNERSHIP_FENCED if one of these grants has ended.
+    """
 
     transactional_id: str
     producer_id: Int64
     producer_epoch: Int16
     committed: bool
+    owned: list[PartitionOwnedInTransaction] = wire("3+", tag=10000)

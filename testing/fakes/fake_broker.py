@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast_log.broker.replication.admission import RequestFence
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.catalog import APIS
@@ -343,8 +344,11 @@ class FakeBroker:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif code is ErrorCode.NONE and data.records is not None:
                     records = received_records(data.records)
+                    fence = None
+                    if data.owner_token >= 0:
+                        fence = RequestFence(data.owner_token, bytes(data.owner_secret))
                     refusal = self.cluster.ownership.may_write(
-                        channel, topic.name, data.index
+                        channel, topic.name, data.index, fence
                     ) or self.cluster.transactions.refusal(
                         request.transactional_id, records, TopicPartition(topic.name, data.index)
                     )

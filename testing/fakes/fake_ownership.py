@@ -20,6 +20,7 @@ from holdfast_log.broker.handlers.resume_ownership import ResumeHandler
 from holdfast_log.broker.network.connection import ANONYMOUS, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.fences import FenceGuard
 from holdfast_log.broker.ownership.interludes import BeginInterlude, Stranger
 from holdfast_log.broker.ownership.operations import Operation
 from holdfast_log.broker.ownership.renewals import ManyStandings, Renewals
@@ -27,6 +28,8 @@ from holdfast_log.broker.ownership.resources import NamedGrant, Requester, Resou
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.ownership.settings import OwnershipSettings, SessionTimeouts
 from holdfast_log.broker.ownership.state import LogEnd
+from holdfast_log.broker.replication.admission import RequestFence
+from holdfast_log.broker.replication.appends import ACKS_ALL
 from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
 from holdfast_log.coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
 from holdfast_log.protocol.api import Request, Response
@@ -143,12 +146,20 @@ class FakeOwnership(TableHost):
     def partition_count(self, topic: str) -> int:
         return len(self._cluster.topics[topic])
 
-    def may_write(self, channel: FakeChannel, topic: str, index: int) -> ErrorCode:
+    def may_write(
+        self, channel: FakeChannel, topic: str, index: int, fence: RequestFence | None = None
+    ) -> ErrorCode:
         """The error for an append that arrived on a channel; NONE if the append is allowed. A stranger's ends
-        the grant of an owner that is gone."""
+        the grant of an owner that is gone. On a partition that nobody has owned, no fence is judged."""
         key = resource_key(PRODUCERS_GROUP, topic, index)
         assert isinstance(key, PartitionKey)
         resource = self.table.resource(key)
+        if resource is not None and fence is not None:
+            try:
+                FenceGuard(resource, lambda _: None, lambda: True).admit_append(fence, ACKS_ALL)
+            except BrokerError as error:
+                return error.code
+            return ErrorCode.NONE
         if resource is not None and resource.absent_writer is not None:
             self.answer(self.submit(BeginInterlude(Stranger(key, "stranger", ""))))
         writer = None if resource is None else resource.writer

@@ -6,8 +6,10 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from holdfast_log.broker.ownership.committers import may_commit
 from holdfast_log.broker.transactions.answers import known_error
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.ownership.records import PartitionKey, decode_ownership
 from holdfast_log.coordinator.shards.effects import ShardRecord
 from holdfast_log.coordinator.transactions.effects import (
     MarkersToWrite,
@@ -18,6 +20,7 @@ from holdfast_log.coordinator.transactions.effects import (
 from holdfast_log.coordinator.transactions.epochs import ProducerName
 from holdfast_log.coordinator.transactions.settings import TransactionSettings
 from holdfast_log.coordinator.transactions.shard import TransactionShard
+from holdfast_log.coordinator.transactions.states import TransactionState
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 VERSIONS = {24: (0, 3), 25: (0, 4), 26: (0, 4), 28: (0, 4)}
+_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 _KINDS = (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest)
 
@@ -139,7 +143,7 @@ class FakeTransactions:
                 error = error or self._add(request.transactional_id, producer, [_OFFSETS])
                 return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error)
             case EndTxnRequest():
-                error = error or self._ended(request)
+                error = error or self._lost(request) or self._ended(request)
                 return EndTxnResponse(throttle_time_ms=0, error_code=error)
         raise AssertionError(request)
 
@@ -217,6 +221,21 @@ class FakeTransactions:
                 for topic in topics
             ],
         )
+
+    def _lost(self, request: EndTxnRequest) -> ErrorCode:
+        """The error of a commit of what was written for an owner whose grant has ended."""
+        transaction = self.shard.transactions.get(request.transactional_id)
+        if not request.committed or (transaction is not None and transaction.state in _COMMITTED):
+            return ErrorCode.NONE
+        for each in request.owned:
+            topic_id = self._cluster.topic_ids[each.topic]
+            key = PartitionKey(topic_id, each.partition, each.topic)
+            znode = self._cluster.ownership.znodes.get(key)
+            record = None if znode is None else decode_ownership(key.path, znode[0])
+            groups = () if record is None else record.histories
+            if not any(may_commit(record, group, each.owner_token) for group in groups):
+                return ErrorCode.OWNERSHIP_FENCED
+        return ErrorCode.NONE
 
     def _ended(self, request: EndTxnRequest) -> ErrorCode:
         answer = self._perform(

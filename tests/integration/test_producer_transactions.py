@@ -13,9 +13,17 @@ import pytest
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.fence import OwnerFence
 from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.lease import Lease
 from holdfast_log.clients.producer import Producer
-from holdfast_log.protocol.errors import OffsetMismatchError, ProducerFencedError
+from holdfast_log.clients.transactions.transaction import ProducerTransaction
+from holdfast_log.protocol.errors import (
+    KeyVersionMismatchError,
+    OffsetMismatchError,
+    OwnershipFencedError,
+    ProducerFencedError,
+)
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
@@ -34,9 +42,9 @@ SETTINGS = {
 ONE = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
 
 
-def producer_on(cluster: Cluster, name: str = "tx", **properties: object) -> Producer:
+def producer_on(cluster: Cluster, name: str = "tx", fence: OwnerFence | None = None) -> Producer:
     given = {"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "max.block.ms": WAIT_MS}
-    return Producer(given | properties)
+    return Producer(given, fence=fence)
 
 
 def create(cluster: Cluster, *topics: str, replicas: int = 1) -> None:
@@ -134,6 +142,64 @@ def test_a_condition_that_fails_on_one_broker_leaves_nothing_on_another(cluster:
             t.send(Message("u", partition=0, value=b"u"))
             t.send_at(0, Message("t", partition=0, value=b"t"))
     assert (committed(cluster, "t", 1), committed(cluster, "u", 1)) == ([b"t"], [b"u"])
+
+
+def test_an_owner_that_has_lost_its_partition_cannot_commit_what_it_has_open_there(cluster: Cluster) -> None:
+    cluster.start(3, SETTINGS)
+    create(cluster, "ledger", "other")
+    properties = {"bootstrap.servers": cluster.bootstrap}
+    places = [TopicPartition("ledger", 0), TopicPartition("other", 0)]
+
+    def write(t: ProducerTransaction, value: bytes) -> None:
+        for topic, partition in places:
+            t.send(Message(topic, partition=partition, value=value))
+
+    with (
+        Lease(properties, "app", places, generation=1) as owner,
+        producer_on(cluster, fence=owner.fence()) as producer,
+    ):
+        with producer.transaction() as t:
+            write(t, b"owner")
+        lost = producer.transaction()
+        write(lost, b"lost")
+        producer.flush()
+        with Lease(properties, "app", places[:1], generation=1) as successor:
+            with pytest.raises(OwnershipFencedError):
+                lost.commit()
+            lost.abort()
+            fence = successor.fence()
+            with producer_on(cluster, "next", fence=fence) as other, other.transaction() as t:
+                t.send(Message("ledger", partition=0, value=b"successor"))
+            assert committed(cluster, "ledger", 2) == [b"owner", b"successor"]
+            assert committed(cluster, "other", 1) == [b"owner"]
+
+
+def test_versions_of_keys_count_what_is_open_and_what_was_aborted(cluster: Cluster) -> None:
+    """So no change is lost. A writer that is refused reads up to behind the version that it is told."""
+    cluster.start(1, ONE)
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+        admin.create_topics([NewTopic("keys", 1, 1, configs={"key.versions": "true"})])
+
+    def expecting(version: int, value: bytes) -> Message:
+        return Message("keys", key=b"k", value=value, partition=0, expected_version=version)
+
+    with producer_on(cluster) as producer, producer_on(cluster, "second") as second:
+        with producer.transaction() as t:
+            first = t.send(expecting(-1, b"1"))
+        assert first.offset == 0
+        t = producer.transaction()
+        mine = t.send(expecting(0, b"2")).result(WAIT_MS)
+        again = t.send(expecting(mine.offset, b"3")).result(WAIT_MS)
+        with pytest.raises(KeyVersionMismatchError) as while_open, second.transaction() as other:
+            other.send(expecting(0, b"lost update"))
+        t.abort()
+        with pytest.raises(KeyVersionMismatchError) as after_abort, second.transaction() as other:
+            other.send(expecting(0, b"still refused"))
+        assert (while_open.value.version, after_abort.value.version) == (again.offset, again.offset)
+        assert committed(cluster, "keys", 1) == [b"1"], "behind that offset nothing else counts"
+        with second.transaction() as other:
+            other.send(expecting(again.offset, b"next"))
+    assert committed(cluster, "keys", 2) == [b"1", b"next"]
 
 
 def test_requests_are_carried_out_once_by_a_program_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:

@@ -17,9 +17,13 @@ LEADERS = SpecModel("small-leaders", "Ownership", "small-leaders.cfg")
 STRANGERS = SpecModel("small-strangers", "Ownership", "small-strangers.cfg")
 SMALL_LOG = SpecModel("small-log", "Log", "small-log.cfg")
 JOINS = SpecModel("small-joins", "Log", "small-joins.cfg")
+TRANSACTIONS = SpecModel("small-transactions", "Transactions", "small-transactions.cfg")
 FULL = SpecModel("full", "Ownership", "full.cfg", traces=5_000, trace_steps=100)
 FULL_LOG = SpecModel("full-log", "Log", "full-log.cfg", traces=5_000, trace_steps=100)
-MODELS = {"small": (LEASES, FENCES, LEADERS, STRANGERS, SMALL_LOG, JOINS), "full": (FULL, FULL_LOG)}
+MODELS = {
+    "small": (LEASES, FENCES, LEADERS, STRANGERS, SMALL_LOG, JOINS, TRANSACTIONS),
+    "full": (FULL, FULL_LOG),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,13 @@ WRONG_STEPS = (
     WrongStep("leader-epoch-kept", SMALL_LOG, "CommittedStays"),
     WrongStep("high-watermark-at-log-end", JOINS, "CommittedStays"),
     WrongStep("majority-commits", JOINS, "CommittedStays"),
+    WrongStep("open-records-ignored", TRANSACTIONS, "NoChangeIsLost"),
+    WrongStep("aborted-record-counts", TRANSACTIONS, "NoChangeIsLost"),
+    WrongStep("refusal-overlooked", TRANSACTIONS, "AllOrNone"),
+    WrongStep("not-verified", TRANSACTIONS, "NothingHangs"),
+    WrongStep("marked-before-decided", TRANSACTIONS, "MarkersFollowDecisions"),
+    WrongStep("grant-unchecked", TRANSACTIONS, "LostOwnerDoesNotCommit"),
+    WrongStep("starts-unsettled", TRANSACTIONS, "OwnerKnowsThePast"),
 )
 
 

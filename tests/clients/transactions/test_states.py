@@ -6,12 +6,12 @@ import pytest
 
 from holdfast_log.clients.transactions.states import (
     PRODUCER_TRANSITIONS,
-    ProducerEvent,
-    ProducerState,
+    TransactionalEvent,
+    TransactionalState,
     after,
 )
 
-S, E = ProducerState, ProducerEvent
+S, E = TransactionalState, TransactionalEvent
 FROM_COORDINATORS = (E.NAMED, E.ENDED, E.ENDED_WITH_GAPS)
 
 
@@ -21,7 +21,7 @@ def test_every_state_has_a_cell_for_every_event() -> None:
 
 
 @pytest.mark.parametrize("state", S)
-def test_every_state_is_reached_and_left_as_it_should_be(state: ProducerState) -> None:
+def test_every_state_is_reached_and_left_as_it_should_be(state: TransactionalState) -> None:
     reached = {S.UNINITIALIZED}
     while True:
         further = {after(each, event) for each in reached for event in E} - {None} - reached

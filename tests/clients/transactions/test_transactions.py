@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from holdfast_log.clients.errors import (
-    CommitFailedError,
     CommitUnknownError,
     ConfigError,
+    RecordTooLargeError,
     RequestTimeoutError,
     TransactionAbortedError,
     TransactionStateError,
 )
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
-from holdfast_log.clients.sending.conditions import KEY_VERSIONS_FEATURE
+from holdfast_log.clients.sending.conditions import APPEND_IDS_FEATURE, FEATURE, KEY_VERSIONS_FEATURE
 from holdfast_log.protocol.errors import (
     AuthorizationError,
     BrokerError,
@@ -25,17 +25,9 @@ from holdfast_log.protocol.errors import (
     ProducerFencedError,
 )
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
-from holdfast_log.protocol.topic_partition import TopicPartition
 from holdfast_log.testing import FakeCluster
 
 ID = {"transactional.id": "transfers"}
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    cluster = FakeCluster(brokers=2)
-    cluster.create_topic("accounts", partitions=2)
-    return cluster
 
 
 def values(cluster: FakeCluster, topic: str = "accounts") -> list[bytes]:
@@ -57,8 +49,10 @@ def test_a_block_commits_all_that_was_sent_in_it(cluster: FakeCluster) -> None:
             assert values(cluster) == [], "nothing is committed yet"
         assert [response.offset for response in responses] == [0, 0]
         send_two(producer)
+        cluster.advance(1)
         with producer.transaction():
-            pass
+            began_ms = cluster.time_ms
+        assert cluster.time_ms == began_ms, "an empty one ends at once"
 
     assert sorted(values(cluster)) == [b"+10", b"-10", b"0", b"1"]
     assert cluster.count_requests("EndTxn") == 2, "an empty transaction asks for nothing"
@@ -337,6 +331,59 @@ def test_a_condition_that_does_not_hold_aborts_everything(cluster: FakeCluster) 
     assert values(cluster) == [b"0", b"-10"]
 
 
+def test_a_message_that_comes_while_the_end_is_decided_harms_nothing(cluster: FakeCluster) -> None:
+    with cluster.producer(ID) as producer:
+        cluster.transactions.holds_markers = True
+        t = producer.transaction()
+        t.send(Message("accounts", partition=0, value=b"1"))
+        cluster.cut_next("EndTxn", is_carried_out=True)
+        late: list[str] = []
+
+        def send_late() -> None:
+            try:
+                t.send(Message("accounts", partition=0, value=b"late"))
+            except TransactionStateError as error:
+                late.append(str(error))
+            machine.failed(RecordTooLargeError("a record that has waited for room"))
+            cluster.transactions.holds_markers = False
+
+        machine = producer._engine.transactions
+        assert machine is not None
+        cluster.after(60, send_late)
+        t.commit()
+    assert values(cluster) == [b"1"]
+    assert "is committing a transaction" in late[0]
+
+
+@pytest.mark.parametrize("in_bulk", [False, True])
+def test_a_message_that_is_never_queued_fails_the_transaction(cluster: FakeCluster, in_bulk: bool) -> None:
+    huge = b"x" * 2_000_000
+    with cluster.producer(ID) as producer:
+        with pytest.raises(RecordTooLargeError), producer.transaction() as t:
+            t.send(Message("accounts", partition=0, value=b"1"))
+            producer.flush()
+            if in_bulk:
+                t.send_many("accounts", [huge], partition=1)
+            else:
+                t.send(Message("accounts", partition=1, value=huge))
+        send_two(producer)
+    assert sorted(values(cluster)) == [b"+10", b"-10"]
+
+
+def test_an_append_id_that_the_log_has_fails_the_transaction(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.features |= {FEATURE: 1, APPEND_IDS_FEATURE: 2}
+    named = {"append_id": b"sixteen bytes id", "unused_before": 0}
+    with cluster.producer(ID) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as t:
+            t.send_at(0, Message("accounts", partition=0, value=b"1"), **named)
+            producer.flush()
+            raise ZeroDivisionError
+        with pytest.raises(TransactionAbortedError, match="append_id already"), producer.transaction() as t:
+            t.send_at(0, Message("accounts", partition=0, value=b"1"), **named)
+    assert values(cluster) == []
+
+
 def test_after_a_failure_the_open_transaction_takes_nothing_more(cluster: FakeCluster) -> None:
     with cluster.producer(ID) as producer:
         t = producer.transaction()
@@ -374,107 +421,3 @@ def test_a_record_that_may_arrive_late_costs_an_epoch(cluster: FakeCluster) -> N
         (True, 0),
     ]
     assert sorted(values(cluster)) == [b"+10", b"+10", b"-10", b"-10"]
-
-
-# Offsets ----------------------------------------------------------------------------------------------
-
-GROUP = {"group.id": "tellers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
-
-
-def copy_all(cluster: FakeCluster, producer: Producer, *, fails: bool = False) -> None:
-    with cluster.consumer(GROUP | {"isolation.level": "read_committed"}) as consumer:
-        consumer.add_topic("requests")
-        records = consumer.poll(10_000)
-        with producer.transaction() as t:
-            for record in records:
-                t.send(Message("accounts", partition=0, value=record.value))
-            ends = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
-            t.send_offsets(ends, consumer.group_metadata())
-            if fails:
-                raise ZeroDivisionError
-
-
-def test_offsets_are_committed_with_the_transaction(cluster: FakeCluster) -> None:
-    cluster.create_topic("requests")
-    cluster.write(*[Message("requests", value=b"%d" % n) for n in range(3)])
-    with cluster.producer(ID) as producer:
-        with pytest.raises(ZeroDivisionError):
-            copy_all(cluster, producer, fails=True)
-        cluster.advance(1)
-        assert cluster.committed("tellers") == {}
-        copy_all(cluster, producer)
-        cluster.advance(1)
-    assert cluster.committed("tellers") == {TopicPartition("requests", 0): 3}
-    assert values(cluster) == [b"0", b"1", b"2"]
-
-
-def test_readers_of_committed_records_wait_for_offsets_that_may_change(cluster: FakeCluster) -> None:
-    cluster.create_topic("requests")
-    cluster.write(*[Message("requests", value=b"%d" % n) for n in range(3)])
-    cluster.transactions.holds_markers = True
-    with cluster.producer(ID) as producer:
-        copy_all(cluster, producer)
-        cluster.after(500, lambda: setattr(cluster.transactions, "holds_markers", False))
-        with cluster.consumer(GROUP | {"isolation.level": "read_committed"}) as consumer:
-            consumer.add_topic("requests")
-            assert consumer.poll(2_000) == [], "all three count as read"
-
-
-def test_a_replaced_member_cannot_commit(cluster: FakeCluster) -> None:
-    cluster.create_topic("requests")
-    cluster.write(Message("requests", value=b"1"))
-    with cluster.producer(ID) as producer, cluster.consumer(GROUP) as consumer:
-        consumer.add_topic("requests")
-        consumer.poll(10_000)
-        stale = consumer.group_metadata()
-        cluster.advance(60_000)
-        with cluster.consumer(GROUP) as second:
-            second.add_topic("requests")
-            second.poll(10_000)
-            with pytest.raises(CommitFailedError), producer.transaction() as t:
-                t.send(Message("accounts", partition=0, value=b"1"))
-                t.send_offsets({TopicPartition("requests", 0): 1}, stale)
-    assert values(cluster) == [] and cluster.committed("tellers") == {}
-
-
-@pytest.mark.parametrize("kind", ["AddOffsetsToTxn", "TxnOffsetCommit"])
-def test_requests_about_offsets_are_repeated(cluster: FakeCluster, kind: str) -> None:
-    cluster.create_topic("requests")
-    cluster.write(Message("requests", value=b"1"))
-    with cluster.producer(ID) as producer:
-        cluster.cut_next(kind)
-        cluster.cut_next(kind, is_carried_out=True)
-        cluster.fail_next(kind, ErrorCode.NOT_COORDINATOR)
-        cluster.fail_next(kind, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        copy_all(cluster, producer)
-    cluster.advance(1)
-    assert cluster.committed("tellers") == {TopicPartition("requests", 0): 1}
-
-
-# Readers ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_the_isolation_level_of_a_consumer(cluster: FakeCluster, level: str) -> None:
-    producer, other = cluster.producer(ID), cluster.producer({"transactional.id": "other"})
-    topic = {"partition": 0}
-    with pytest.raises(ZeroDivisionError), producer.transaction() as t:
-        t.send(Message("accounts", value=b"aborted", **topic))
-        producer.flush()
-        raise ZeroDivisionError
-    with producer.transaction() as t:
-        t.send(Message("accounts", value=b"committed", **topic))
-    t = other.transaction()
-    t.send(Message("accounts", value=b"open", **topic))
-    other.flush()
-    with producer.transaction() as late:
-        late.send(Message("accounts", value=b"behind", **topic))
-    with cluster.consumer({"auto.offset.reset": "earliest", "isolation.level": level}) as consumer:
-        consumer.add_topic("accounts", 0)
-        found = [record.value for _ in range(10) for record in consumer.poll(100)]
-        if level == "read_uncommitted":
-            assert found == [b"aborted", b"committed", b"open", b"behind"]
-        else:
-            assert found == [b"committed"], "those behind an open transaction wait for its end"
-            t.commit()
-            assert [record.value for _ in range(10) for record in consumer.poll(100)] == [b"open", b"behind"]
