@@ -8,8 +8,10 @@ kilobytes are read here, which is cheaper.
 
 Versions: requests name topics up to version 12, and topic ids from 13 on (KIP-516). From 7 on a reader may
 have a session, whose requests name only changes and whose answers hold only news (KIP-227); it ends when the
-connection that last used it closes. From 12 on a reader that names the epoch it last read learns where its
-log diverges from the leader's (KIP-595). From 15 on a follower's id is in a tagged field.
+connection that last used it closes. From 11 on a consumer names its rack, may be told to read from a follower
+there, and may read from one, where `replica.selector.class` lets it (KIP-392). From 12 on a reader that names
+the epoch it last read learns where its log diverges from the leader's (KIP-595). From 15 on a follower's id
+is in a tagged field.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchReader
 from holdfast_log.broker.replication.fetches import AnswersKept, Fetches
 from holdfast_log.broker.replication.partition import CONSUMER_ID
-from holdfast_log.broker.replication.reads import Read, ReadLimits
+from holdfast_log.broker.replication.reads import NO_REPLICA, Read, ReadLimits
+from holdfast_log.broker.replication.replica_choice import ConsumerPlace
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.usual_fetch import KeptFetch
 from holdfast_log.broker.requests.calls import call_of
@@ -57,6 +60,7 @@ from holdfast_log.protocol.messages.fetch import (
 )
 from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
 
+_FIRST_VERSION_WITH_RACK = 11
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_LEADER = 12
@@ -87,10 +91,14 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     quotas: ClientQuotas
 
     def shortcut(self) -> Shortcut | None:
+        if self.fetches.choice.is_on:
+            return None  # It knows no racks, and no followers.
         answers = AnswersKept(self._answer_kept, self._answer_kept_session)
         return self.fetches.usual(self.settings.max_bytes, self._connection_closed, answers).begin
 
     def judged_shortcut(self, may: MayDo) -> Shortcut | None:
+        if self.fetches.choice.is_on:
+            return None
         read, kind = AclOperation.READ, AclResource.TOPIC
 
         def may_read(connection: ServerConnection, topic: str) -> bool:
@@ -109,6 +117,14 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         may_read = None
         if context.is_judged:
             may_read = functools.partial(context.may, AclOperation.READ, AclResource.TOPIC)
+        place = None
+        if (
+            self.fetches.choice.is_on
+            and replica_id < 0
+            and connection is not None
+            and context.version >= _FIRST_VERSION_WITH_RACK
+        ):
+            place = ConsumerPlace(request.rack_id, context.listener or "")
         if (
             request.session_epoch == FINAL_EPOCH
             and request.session_id == NO_SESSION
@@ -125,6 +141,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 functools.partial(self._answer_one, context),
                 may_read,
                 by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
+                place=place,
             )
             if is_kept:
                 connection.add_close_callback(self._connection_closed)
@@ -149,6 +166,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             functools.partial(answer, context),
             may_read,
             by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
+            place=place,
         )
         if is_kept and connection is not None:
             connection.add_close_callback(self._connection_closed)
@@ -215,6 +233,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             found is None
             or found.diverging is not None
             or found.aborted is not None
+            or read.preferred != NO_REPLICA
             or found.last_stable_offset != found.high_watermark
         ):
             self._answer(context, NO_SESSION, [read])
@@ -253,6 +272,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             diverging_epoch=NO_DIVERGENCE,
             current_leader=NO_LEADER,
             snapshot_id=NO_SNAPSHOT,
+            preferred_read_replica=read.preferred,
             records=b"" if found.records is None else found.records,
         )
         if found.aborted is not None:

@@ -118,6 +118,7 @@ class ReplicaFetcher:
     """The partitions copied from one leader.
 
     `broker_epoch` is the epoch of this broker's registration. All fetchers of a broker share `throttle`.
+    `taken` is called with a partition that has a higher high watermark than before.
     """
 
     def __init__(
@@ -127,7 +128,9 @@ class ReplicaFetcher:
         broker_epoch: Callable[[], int],
         throttle: Throttle,
         date_ms: TimeOfDay,
+        taken: Callable[[Partition], None] | None = None,
     ) -> None:
+        self._taken = taken
         self._date_ms = date_ms
         self._throttle = throttle
         self._local_id = local_id
@@ -252,7 +255,10 @@ class ReplicaFetcher:
                 asked = unanswered.pop(key, None) or fetch.unnamed.get(key)
                 if asked is not None and self._is_current(*asked):
                     copy = asked[0]
+                    known = copy.partition.high_watermark
                     outcome = take(copy.partition, data, date_ms)
+                    if self._taken is not None and copy.partition.high_watermark > known:
+                        self._taken(copy.partition)
                     copy.is_behind = copy.partition.log.log_end_offset < data.high_watermark
                     self._throttle.record(copy.partition, len(data.records or b""), now_ms)
                     if outcome is FetchOutcome.BACK_OFF or (

@@ -69,6 +69,8 @@ class Fetchers:
         self._loops: dict[tuple[int, int], _Loop] = {}
         self._followed: dict[TopicPartition, _Loop] = {}
         self._is_stopped = False
+        self.high_watermark_taken: Callable[[Partition], None] | None = None
+        """Called with a partition that has a higher high watermark from its leader; None: nobody is told."""
 
     def follow(self, partition: Partition) -> None:
         """Start to copy a partition from its leader, in its leader epoch."""
@@ -79,7 +81,12 @@ class Fetchers:
         loop = self._loops.get(key)
         if loop is None:
             fetcher = ReplicaFetcher(
-                self._local_id, self._limits, self._broker_epoch, self.throttle, self._date_ms
+                self._local_id,
+                self._limits,
+                self._broker_epoch,
+                self.throttle,
+                self._date_ms,
+                self.high_watermark_taken,
             )
             loop = self._loops[key] = _Loop(key[0], fetcher, self._clock, self._sends[key[1]], self._flush)
         self._followed[partition.key] = loop

@@ -20,6 +20,7 @@ from holdfast_log.broker.replication.fetch_sessions import (
 from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_complete, read_kept, read_one
 from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
 from holdfast_log.broker.replication.reads import (
+    NO_REPLICA,
     SMALL_BYTES,
     AnswerReads,
     Read,
@@ -32,6 +33,7 @@ from holdfast_log.broker.replication.reads import (
     refuse_damaged,
     warm,
 )
+from holdfast_log.broker.replication.replica_choice import ConsumerPlace, ReplicaChoice, offsets_of
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.session_fetch import SessionFetch
 from holdfast_log.broker.replication.usual_fetch import KeptFetch, MayReadTopic, UsualFetches
@@ -61,7 +63,10 @@ class Fetches:
     `workers` read slices ahead that are not in memory: sending those would hold up the reactor.
     """
 
-    def __init__(self, replicas: Replicas, metadata: MetadataCache, workers: Workers) -> None:
+    def __init__(
+        self, replicas: Replicas, metadata: MetadataCache, workers: Workers, choice: ReplicaChoice
+    ) -> None:
+        self.choice = choice
         self._replicas = replicas
         self._metadata = metadata
         self._workers = workers
@@ -75,9 +80,11 @@ class Fetches:
         may_read: MayRead,
         *,
         by_ids: bool,
+        place: ConsumerPlace | None = None,
     ) -> bool:
         """Carry out a fetch; `answer` is called once, now or later. With `by_ids` the request names topics by
-        their ids. Of topics that the reader may not read only that is answered.
+        their ids. Of topics that the reader may not read only that is answered. `place` is that of a consumer
+        that may read from followers.
 
         Returns whether `connection_closed` must be called when the reader's connection closes.
 
@@ -99,7 +106,7 @@ class Fetches:
             session = self._session(request, reader, by_ids=by_ids)
         if session is not None:
             give = functools.partial(self._give, reader, answer)
-            locate = functools.partial(self._locate, may_read, request.isolation_level)
+            locate = functools.partial(self._locate, may_read, request.isolation_level, place)
             is_full = request.session_epoch == FIRST_EPOCH
             SessionFetch(replicas, session, limits, locate, give, is_full=is_full).begin()
             return True
@@ -113,6 +120,8 @@ class Fetches:
                 read.isolation = request.isolation_level
                 if may_read is not None and read.topic and not may_read(read.topic):
                     read.error = _may_not_read()
+                if place is not None:
+                    self._place(read, place)
                 reads.append(read)
         if reader.replica_id >= 0:
             self._record(reads, reader)
@@ -133,6 +142,7 @@ class Fetches:
         may_read: MayRead,
         *,
         by_ids: bool,
+        place: ConsumerPlace | None = None,
     ) -> bool:
         """Carry out a consumer's fetch of one partition without a session; as `begin` otherwise. Raises
         nothing."""
@@ -145,6 +155,8 @@ class Fetches:
         read.isolation = request.isolation_level
         if may_read is not None and read.topic and not may_read(read.topic):
             read.error = _may_not_read()
+        if place is not None:
+            self._place(read, place)
         if may_read is not None:
             answer = functools.partial(_answer_one_judged, may_read, answer)
         min_bytes = request.min_bytes
@@ -152,7 +164,8 @@ class Fetches:
             min_bytes = max_bytes
         if wanted.partition_max_bytes < max_bytes:
             max_bytes = wanted.partition_max_bytes
-        partition = None if read.error is not None else read_one(replicas, read, max_bytes)
+        is_read = read.error is None and read.preferred == NO_REPLICA
+        partition = read_one(replicas, read, max_bytes) if is_read else None
         if partition is None or request.max_wait_ms <= 0 or is_complete(read, min_bytes):
             self.give_one(answer, read)
             return False
@@ -184,7 +197,7 @@ class Fetches:
             limits = ReadLimits(kept.min_bytes, kept.max_bytes, 0)
             give = functools.partial(self._give, session.reader, functools.partial(answers.session, kept))
             # Where clients have rights, no fetch that waits is usual.
-            locate = functools.partial(self._locate, None, kept.isolation)
+            locate = functools.partial(self._locate, None, kept.isolation, None)
             fetch = SessionFetch(self._replicas, session, limits, locate, give, is_full=False)
             return fetch.read_again(ends=ends)
         read = read_kept(self._replicas, kept)
@@ -265,7 +278,24 @@ class Fetches:
         )
         return session
 
-    def _locate(self, may_read: MayRead, isolation: int, member: SessionPartition, connection: int) -> Read:
+    def _place(self, read: Read, place: ConsumerPlace) -> None:
+        """Have a consumer read from this broker though it follows, or send it to a nearer follower."""
+        read.from_follower = True
+        partition = self._replicas.find(read.topic, read.wanted.partition)
+        if partition is None or read.error is not None:
+            return
+        preferred = self.choice.preferred(partition, read.wanted, place)
+        if preferred is not None:
+            read.preferred, read.read = preferred, offsets_of(partition)
+
+    def _locate(
+        self,
+        may_read: MayRead,
+        isolation: int,
+        place: ConsumerPlace | None,
+        member: SessionPartition,
+        connection: int,
+    ) -> Read:
         topic, index = member.named
         if isinstance(topic, UUID):
             read = self._read_by_id(topic, member.wanted, connection, member)
@@ -276,6 +306,8 @@ class Fetches:
             self._replicas.sessions.watch(member, TopicPartition(read.topic, index))
         if may_read is not None and read.topic and not may_read(read.topic):
             read.error = _may_not_read()
+        if place is not None:
+            self._place(read, place)
         return read
 
     # -- reads -------------------------------------------------------------------------------------------

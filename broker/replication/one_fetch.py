@@ -14,6 +14,7 @@ from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.partition_values import ReadWish
 from holdfast_log.broker.replication.plain_fetch import counted_bytes
 from holdfast_log.broker.replication.reads import Read
+from holdfast_log.broker.replication.replica_choice import may_follow
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.usual_fetch import KeptFetch
 from holdfast_log.broker.replication.waiting import Parked
@@ -38,6 +39,7 @@ def read_one(replicas: Replicas, read: Read, max_bytes: int) -> Partition | None
             current_leader_epoch=wanted.current_leader_epoch,
             last_fetched_epoch=wanted.last_fetched_epoch,
             isolation=read.isolation,
+            from_follower=read.from_follower and may_follow(partition, wanted),
         )
     except BrokerError as error:
         read.fail(error)

@@ -333,9 +333,11 @@ class Partition:
         last_fetched_epoch: int = NO_EPOCH,
         min_one_batch: bool = True,
         isolation: int = 0,
+        from_follower: bool = False,
     ) -> PartitionRead:
         """Batches from `offset` on: for a consumer below the high watermark, and with isolation
-        READ_COMMITTED below the last stable offset; for a follower to the log's end.
+        READ_COMMITTED below the last stable offset; for a follower to the log's end. `from_follower`: also
+        while this replica follows.
 
         Raises BrokerError: OFFSET_OUT_OF_RANGE, and what `leadership` raises.
         """
@@ -347,7 +349,9 @@ class Partition:
             shared = None
         elif (known := self.shared(wish)) is not None:
             return known
-        if current_leader_epoch != NO_EPOCH or not isinstance(self.role, Leadership):
+        if from_follower and isinstance(self.role, Following):
+            self.check_leader_epoch(current_leader_epoch)
+        elif current_leader_epoch != NO_EPOCH or not isinstance(self.role, Leadership):
             self.leadership(current_leader_epoch)
         log, high_watermark = self.log, self.high_watermark
         stable_offset = self.last_stable_offset if log.unstable else high_watermark

@@ -18,6 +18,7 @@ from holdfast_log.protocol.frames import FileSlice, copy_small
 from holdfast_log.protocol.messages.fetch import FetchPartition
 from holdfast_log.protocol.topic_partition import TopicPartition
 
+NO_REPLICA = -1
 SMALL_BYTES = 8 << 10
 """Records up to this many bytes are copied into the response: the kernel takes longer to send them from the
 file."""
@@ -32,10 +33,14 @@ class Read:
     """A fetch's request for one partition, and the result of the read.
 
     `member` is the partition's entry in the fetch session, if there is one; `connection` is the id of the
-    reading connection. `isolation` is the reader's level: `READ_COMMITTED`, or 0.
+    reading connection. `isolation` is the reader's level: `READ_COMMITTED`, or 0. `from_follower`: this
+    broker may serve the reader as a follower. `preferred` is the follower that it is sent to; -1: none.
     """
 
-    __slots__ = ("connection", "error", "isolation", "member", "read", "topic", "topic_id", "wanted")
+    __slots__ = (
+        "connection", "error", "from_follower", "isolation", "member", "preferred", "read", "topic",
+        "topic_id", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -49,6 +54,8 @@ class Read:
     ) -> None:
         self.connection = connection
         self.isolation = isolation
+        self.from_follower = False
+        self.preferred = NO_REPLICA
         self.topic = topic
         self.topic_id = topic_id
         self.wanted = wanted
@@ -75,8 +82,8 @@ class Read:
     @property
     def is_final(self) -> bool:
         """Whether the fetch must be answered without waiting: this partition failed, or the reader must
-        truncate."""
-        if self.error is not None:
+        truncate, or read elsewhere."""
+        if self.error is not None or self.preferred != NO_REPLICA:
             return True
         read = self.read
         return read is not None and read.diverging is not None
@@ -113,7 +120,7 @@ def read_all(
     holds_back = replica_id >= 0 and replicas.throttle.is_over(replicas.monotonic_ms())
     for read in reads:
         wanted = read.wanted
-        if read.error is not None:
+        if read.error is not None or read.preferred != NO_REPLICA:
             continue
         if stops_when_full and total + named_bytes >= max_bytes > 0:
             read.read = None
@@ -126,7 +133,7 @@ def read_all(
             read.read = found = replicas.read(
                 read.topic, wanted, left,
                 replica_id=replica_id, min_one_batch=total == 0 and not is_held, connection=read.connection,
-                isolation=read.isolation,
+                isolation=read.isolation, from_follower=read.from_follower,
             )  # fmt: skip
         except BrokerError as error:
             read.fail(error)

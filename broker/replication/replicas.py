@@ -23,6 +23,7 @@ from holdfast_log.broker.replication.last_writes import LastWrites
 from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from holdfast_log.broker.replication.partition import CONSUMER_ID, Partition
 from holdfast_log.broker.replication.partition_values import PartitionRead
+from holdfast_log.broker.replication.replica_choice import may_follow
 from holdfast_log.broker.replication.right_to_acknowledge import RightToAcknowledge
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.settings import SETTINGS
@@ -343,6 +344,14 @@ class Replicas:
                 partition.end_sharing()
         return True
 
+    def high_watermark_taken(self, partition: Partition) -> None:
+        """Wake consumers that read from this follower: it has a higher high watermark from its leader."""
+        key, written_bytes = partition.key, partition.log.written_bytes
+        if key in self.readers.parked:
+            self.readers.wake(key, written_bytes)
+        if key in self.sessions.watchers:
+            self.sessions.stir(key, consumers=True, written_bytes=written_bytes)
+
     def start_moved(self, partition: Partition) -> None:
         """Call after a partition's log start has moved forward: readers learn of it by their next fetch."""
         self.sessions.stir(partition.key)
@@ -377,9 +386,10 @@ class Replicas:
         min_one_batch: bool = True,
         connection: int = NO_CONNECTION,
         isolation: int = 0,
+        from_follower: bool = False,
     ) -> PartitionRead:
-        """Read one partition for a fetch of `connection`. Raises BrokerError, also if another client owns the
-        partition to read it."""
+        """Read one partition for a fetch of `connection`; `from_follower`: also where this broker follows.
+        Raises BrokerError, also if another client owns the partition to read it."""
         partition = self.partition(topic, wanted.partition)
         if replica_id == CONSUMER_ID and (
             partition.read_admission is not None or wanted.owner_token != NO_TOKEN
@@ -393,6 +403,7 @@ class Replicas:
             last_fetched_epoch=wanted.last_fetched_epoch,
             min_one_batch=min_one_batch,
             isolation=isolation,
+            from_follower=from_follower and may_follow(partition, wanted),
         )
 
     def record_fetch(

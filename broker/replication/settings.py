@@ -8,7 +8,22 @@ from typing import Annotated
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.clients.settings import Setting, SettingType
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_ONLY = "org.apache.kafka.common.replica.LeaderSelector"
+"""Kafka's names of what chooses the replica that a consumer reads from."""
+
 SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "replica.selector.class",
+        SettingType.STRING,
+        LEADER_ONLY,
+        "Kafka's name of what chooses the replica that a consumer reads from (KIP-392). "
+        f"`{LEADER_ONLY}`: the leader. `{RACK_AWARE}`: a leader sends consumers to an "
+        "in-sync follower in their `client.rack`, if its own `broker.rack` is another one. This holds for "
+        "topics with `single.reader=off`: others may have exclusive readers, and are served by their "
+        "leaders. Set it to the same in all brokers.",
+        choices=(LEADER_ONLY, RACK_AWARE),
+    ),
     Setting(
         "replica.lag.time.max.ms",
         SettingType.LONG,

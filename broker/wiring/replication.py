@@ -24,6 +24,7 @@ from holdfast_log.broker.replication.isr_proposals import IsrProposals
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.record_deletions import RecordDeletions
 from holdfast_log.broker.replication.repair import Repairs
+from holdfast_log.broker.replication.replica_choice import ReplicaChoice, ReplicaSelection
 from holdfast_log.broker.replication.replicas import ReplicaLimits, Replicas
 from holdfast_log.broker.replication.retention import Retention
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
@@ -112,6 +113,9 @@ def build_replication(
         lambda log: logs.flusher.durable(log, log.log_end_offset),
         around.date_ms,
     )
+    choice = ReplicaChoice(read_group(ReplicaSelection, settings), metadata, broker_id)
+    if choice.is_on:
+        fetchers.high_watermark_taken = replicas.high_watermark_taken
     roles = Roles(replicas, logs, fetchers, clock)
     held_requests = HeldRequests()
     decompression = DecompressionBudget(around.workers, read_group(DecompressionLimits, settings))
@@ -127,7 +131,7 @@ def build_replication(
         replicas=replicas,
         roles=roles,
         fetchers=fetchers,
-        fetches=Fetches(replicas, metadata, around.workers),
+        fetches=Fetches(replicas, metadata, around.workers, choice),
         held_requests=held_requests,
         decompression=decompression,
         verifying=Verifying(replicas, clock, read_group(AddingLimits, settings)),

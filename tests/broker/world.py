@@ -39,9 +39,11 @@ from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.leadership import IsrProposal
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.record_deletions import RecordDeletions
+from holdfast_log.broker.replication.replica_choice import ReplicaChoice, ReplicaSelection
 from holdfast_log.broker.replication.replicas import ReplicaLimits, Replicas
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.broker.replication.settings import LEADER_ONLY
 from holdfast_log.broker.replication.transaction_markers import TransactionMarkers
 from holdfast_log.broker.replication.verifying import AddingLimits, NoCoordinator, Verifying
 from holdfast_log.broker.requests.answers import LongAnswers
@@ -183,6 +185,7 @@ class World:
         decompression_max_bytes: int = 128 << 20,
         authorizer: Authorizer | None = None,
         alter_listeners: tuple[str, ...] = (),
+        replica_selector: str = LEADER_ONLY,
     ) -> None:
         self.clock = Clock()
         self.clock.advance(START_S)
@@ -239,7 +242,8 @@ class World:
         self.verifying = Verifying(self.replicas, self.clock, AddingLimits(100, 20))
         self.verifying.verifier = NoCoordinator()
         self.markers = TransactionMarkers(self.replicas)
-        self.fetches = Fetches(self.replicas, self.metadata, self.workers)
+        choice = ReplicaChoice(ReplicaSelection(replica_selector), self.metadata, local_id)
+        self.fetches = Fetches(self.replicas, self.metadata, self.workers, choice)
         self.dispatcher.add(
             [
                 ApiVersionsHandler(self.dispatcher, TransactionVersionSetting(1)),
