@@ -7,6 +7,8 @@ cluster     machines, each running one broker process after another
 client      clients that speak the protocol: producer, consumer, operator; history: the answers they got
 member      classic and managed group members; group_life: how they come and go; group_history: answers
 owner       clients that contend for a partition; tenant_life: how they come and go; owner_history: answers
+transactor  transactional producers; transaction_life: how they come and go; committed_reader: who reads what
+            they commit; transaction_history: answers
 plan        what a seed has drawn: topics, client habits, sizes, the faults and their times
 drawing     draws it; drawn_workload: the topics and clients; drawn_faults: the faults
 parts       the parts of a plan by name, and plans without some of them

@@ -56,6 +56,10 @@ def _actors(plan: Plan) -> Iterator[str]:
     if plan.payers:
         payers = _count(plan.payers, "application")
         yield f"{payers} wrote payments to {plan.payers_topic}-0, with append ids."
+    if plan.transactions is not None:
+        ids = _count(plan.transactions.ids, "transactional id")
+        timeout = f"with a timeout of {plan.transactions.timeout_ms} ms"
+        yield f"Producers of {ids} wrote transactions to {plan.transactions.topic}, {timeout}."
     if plan.quotas is not None:
         changes = _listed([f"{change} after {change.at_s:.1f} s" for change in plan.quotas.changes])
         yield f"mw0 and mw1 wrote to metered-0, and mr0 read it, under quotas: {changes}."

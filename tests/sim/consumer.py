@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast_log.broker.network.interfaces import Address
-from holdfast_log.protocol.batches import has_valid_crc, whole_batches
+from holdfast_log.protocol.batches import BatchHeader, has_valid_crc, whole_batches
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.fetch import (
     FetchPartition,
@@ -29,7 +29,7 @@ IDS_VERSION = 16
 
 
 @dataclass(slots=True)
-class _Reading:
+class Reading:
     """A consumer's position in one partition."""
 
     place: Incarnation
@@ -49,7 +49,7 @@ class _Asked:
 
     address: Address
     life: int
-    readings: Sequence[_Reading]
+    readings: Sequence[Reading]
     epochs: Sequence[int]
 
 
@@ -58,6 +58,9 @@ class Consumer(Client):
 
     A topic that may be deleted and created again must be read by its id: `version` 13 or later.
     """
+
+    isolation_level = 0
+    """1 for a reader of committed records."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Consumer(Client):
         self._told = told or ToldOffsets(around.history)
         self._follows = follows
         self._version = version
-        self._readings: dict[TopicPartition, _Reading] = {}
+        self._readings: dict[TopicPartition, Reading] = {}
         self.is_rewinding = True
         """Whether the consumer reads some records again. It must end when records are no longer written:
         otherwise a consumer may rewind more often than it reaches the end."""
@@ -91,7 +94,7 @@ class Consumer(Client):
                 at = (name, number)
                 reading = self._readings.get(at)
                 if topic is not None and (reading is None or reading.place.topic_id != topic.topic_id):
-                    self._readings[at] = _Reading(Incarnation(at, topic.topic_id))
+                    self._readings[at] = Reading(Incarnation(at, topic.topic_id))
 
     def _tick(self) -> None:
         self._pump()
@@ -104,7 +107,7 @@ class Consumer(Client):
         elif self.is_rewinding and self.rng.random() < _REWIND_SHARE:
             self._rewind(self.rng.choice(list(self._readings.values())))
         now_s = self.process.clock.seconds()
-        by_leader: dict[Address, tuple[list[_Reading], list[int]]] = {}
+        by_leader: dict[Address, tuple[list[Reading], list[int]]] = {}
         for reading in self._readings.values():
             if reading.is_asked or now_s < reading.ready_s:
                 continue
@@ -119,7 +122,7 @@ class Consumer(Client):
         for address, (readings, epochs) in by_leader.items():
             self._fetch(_Asked(address, self.life_of(address), readings, epochs))
 
-    def _rewind(self, reading: _Reading) -> None:
+    def _rewind(self, reading: Reading) -> None:
         """Read a partition again from an earlier offset, to meet damage in records that other clients have
         read already."""
         if not reading.is_asked:
@@ -146,6 +149,7 @@ class Consumer(Client):
             max_wait_ms=500,
             min_bytes=1,
             max_bytes=64 * 1024,
+            isolation_level=self.isolation_level,
             topics=list(topics.values()),
             forgotten_topics_data=[],
         )
@@ -158,7 +162,7 @@ class Consumer(Client):
             self._pause(reading)
         self.refresh()
 
-    def _pause(self, reading: _Reading) -> None:
+    def _pause(self, reading: Reading) -> None:
         reading.is_asked = False
         reading.ready_s = self.process.clock.seconds() + RETRY_S
 
@@ -179,7 +183,7 @@ class Consumer(Client):
                 reading.is_asked = False
                 self._read(reading, epoch, asked, row)
 
-    def _refused(self, reading: _Reading, code: ErrorCode) -> None:
+    def _refused(self, reading: Reading, code: ErrorCode) -> None:
         deleted = self.history.deleted.get(reading.place, 0)
         is_moved = reading.position == deleted > 0 and reading.last_epoch == -1
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and (reading.position < deleted or is_moved):
@@ -193,7 +197,7 @@ class Consumer(Client):
         self._pause(reading)
         self.refresh()
 
-    def _read(self, reading: _Reading, epoch: int, asked: _Asked, row: PartitionData) -> None:
+    def _read(self, reading: Reading, epoch: int, asked: _Asked, row: PartitionData) -> None:
         place = reading.place
         parted = row.diverging_epoch
         if parted.epoch >= 0 or parted.end_offset >= 0:
@@ -204,16 +208,16 @@ class Consumer(Client):
             self._pause(reading)
             return
         if self.life_of(asked.address) == asked.life:
-            self._note_offsets(reading, (epoch, asked.life), row)
+            self.note_offsets(reading, (epoch, asked.life), row)
         records = received_records(row.records)
-        for header in whole_batches(records):
+        headers = whole_batches(records)
+        for header in headers:
             if not has_valid_crc(records, header):
                 self.history.violation(f"{self.name} got a damaged batch at {header.base_offset} of {place}")
                 return
-            if header.last_offset >= row.high_watermark:
+            if header.last_offset >= self.limit_of(row):
                 self.history.violation(
-                    f"{self.name} got {header.last_offset} of {place}, not below high watermark "
-                    f"{row.high_watermark}"
+                    f"{self.name} got {header.last_offset} of {place}, not below {self.limit_of(row)}"
                 )
             if header.leader_epoch > epoch:
                 self.history.violation(
@@ -229,9 +233,19 @@ class Consumer(Client):
             self.history.saw(self.name, place, header.base_offset + skipped, values[skipped:])
             reading.position = max(reading.position, header.next_offset)
             reading.last_epoch = header.leader_epoch
+        self.got(reading, records, headers, row)
         self._told.told(self.name, place, epoch, reading.position, asked_s=None)
 
-    def _note_offsets(self, reading: _Reading, told_by: tuple[int, int], row: PartitionData) -> None:
+    def limit_of(self, row: PartitionData) -> int:
+        """The offset before which all records of an answer must lie."""
+        return row.high_watermark
+
+    def got(
+        self, reading: Reading, records: memoryview, headers: Sequence[BatchHeader], row: PartitionData
+    ) -> None:
+        """Called with the batches of an answer. Overridden in subclasses."""
+
+    def note_offsets(self, reading: Reading, told_by: tuple[int, int], row: PartitionData) -> None:
         """Check that a leader's high watermark and log start never decrease within one leader epoch and
         process, and that no log starts after the records that an operator has asked to delete."""
         high_watermark, start = row.high_watermark, row.log_start_offset

@@ -37,6 +37,7 @@ from tests.sim.drawn_workload import (
     with_strangers,
     with_stray_readers,
     with_tombstones,
+    with_transactions,
     with_unclean_compaction,
 )
 from tests.sim.faults import Kind, Strike
@@ -109,6 +110,8 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     rng = streams("plan of stray readers")
     if plan.tenants is not None and rng.random() < _STRAY_READERS_SHARE:
         plan = with_stray_readers(plan, plan.tenants, rng)
+    if shape.has_transactions:
+        plan = with_transactions(plan, streams("plan of transactions"))
     reads_times = streams("plan of readers by time").random() < _TIMES_SHARE
     return dataclasses.replace(plan, reads_times=reads_times)
 

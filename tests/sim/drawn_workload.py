@@ -11,6 +11,7 @@ from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
 from tests.sim.drawn_faults import has_long_fault, with_undisturbed_fault
 from tests.sim.long_faults import CUT_COMPACTED
+from tests.sim.parts import without
 from tests.sim.plan import (
     LAST_LIMITS,
     METERED,
@@ -28,12 +29,14 @@ from tests.sim.plan import (
     Shape,
     TenantsPlan,
     Topic,
+    TransactionsPlan,
 )
 from tests.sim.producer import ProducerHabits
 
 _ALONE_SHARE = 0.6
 _CUT_PASS_SHARE = 0.8
 _DEFAULT_QUOTAS_SHARE = 0.5
+_LEFT_OUT_SHARE = 0.75
 _EXCLUSIVE = tuple(mode for mode in ProducerAccessMode if mode is not ProducerAccessMode.SHARED)
 _SHARED_OR_FENCING = (ProducerAccessMode.SHARED, ProducerAccessMode.EXCLUSIVE_WITH_FENCING)
 
@@ -296,3 +299,29 @@ def with_many_names(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Pla
     settings = {**plan.settings, "own.names.max": NAMES_KEPT, "own.names.retention.ms": NAMES_RETENTION_MS}
     many = dataclasses.replace(tenants, names=rng.randint(2, 4), names_kept=NAMES_KEPT)
     return dataclasses.replace(plan, tenants=many, settings=settings)
+
+
+def with_transactions(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with transactional producers, and without most of what it has beside them, so that a seed does
+    not take much longer."""
+    beside = [topic.name for topic in plan.topics[1:]]
+    plan = without(plan, [name for name in beside if rng.random() < _LEFT_OUT_SHARE])
+    topic = Topic("ledger", rng.randint(2, 3), plan.shape.replicas, plan.topics[0].configs)
+    transactions = TransactionsPlan(
+        topic.name,
+        ids=rng.randint(1, 3),
+        timeout_ms=rng.choice([2500, 6000]),
+        pause_s=rng.choice([0.1, 0.5]),
+        has_offsets=rng.random() < 0.6,
+    )
+    settings = {
+        **plan.settings,
+        "transaction.state.log.num.partitions": 2,
+        "transaction.state.log.replication.factor": plan.shape.replicas,
+        "transaction.state.log.min.isr": plan.shape.min_in_sync,
+        "transaction.state.log.segment.bytes": rng.choice([1024, 100 * 1024 * 1024]),
+        "transaction.version": rng.choice([0, 1]),
+    }
+    return dataclasses.replace(
+        plan, topics=(*plan.topics, topic), transactions=transactions, settings=settings
+    )

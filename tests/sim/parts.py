@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
-from tests.sim.plan import METERED, Change, Plan, QuotasPlan, TenantsPlan
+from tests.sim.plan import METERED, Change, Plan, QuotasPlan, TenantsPlan, TransactionsPlan
 
 _FAULT = "fault"
 _CALM = Weather()
@@ -44,6 +44,8 @@ def _surroundings(plan: Plan) -> Iterator[str]:
     yield from list(plan.consumers)[1:]
     if plan.payers:
         yield "payers"
+    if plan.transactions is not None and plan.transactions.has_offsets:
+        yield "offsets"
     if plan.reads_times:
         yield "times"
     if plan.first_sequence:
@@ -74,6 +76,7 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
         weather=_CALM if "weather" in names else plan.weather,
         work_ms_max=_FAST_WORK_MS if "slow-workers" in names else plan.work_ms_max,
         payers=0 if "payers" in names else plan.payers,
+        transactions=_transactions(plan, names),
         result_ms_max=0.0 if "slow-workers" in names else plan.result_ms_max,
         quotas=None if METERED in names else plan.quotas,
         reads_times=plan.reads_times and "times" not in names,
@@ -87,6 +90,13 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
 def _is_gone(change: Change, names: Collection[str]) -> bool:
     needed = {Change.REMAKE: "remade", Change.TRIM: "trimmed"}
     return change.name.lower() in names or needed.get(change) in names
+
+
+def _transactions(plan: Plan, names: Collection[str]) -> TransactionsPlan | None:
+    kept = plan.transactions
+    if kept is None or kept.topic in names:
+        return None
+    return replace(kept, has_offsets=kept.has_offsets and "offsets" not in names)
 
 
 def _tenants(tenants: TenantsPlan, names: Collection[str]) -> TenantsPlan | None:

@@ -32,7 +32,8 @@ class Shape:
     """Upper limits for the sizes of a simulated cluster, its topics and its clients.
 
     If it `is_gentle`, brokers are shut down in order and started again, one at a time, and there is no other
-    fault. Then not even a record that only the leader acknowledged may be lost.
+    fault. Then not even a record that only the leader acknowledged may be lost. If it `has_transactions`,
+    transactional producers and readers of committed records are there too.
     """
 
     brokers: int = 3
@@ -41,6 +42,7 @@ class Shape:
     producers_max: int = 4
     consumers_max: int = 2
     is_gentle: bool = False
+    has_transactions: bool = False
 
 
 NAMES_KEPT = 3
@@ -61,7 +63,8 @@ RETENTION_CHECK_MS = 1000
 SINGLE = Shape(brokers=1, replicas=1, min_in_sync=1)
 THREE = Shape()
 RESTARTS = Shape(is_gentle=True)
-SHAPES = {"single": SINGLE, "three": THREE, "restarts": RESTARTS}
+TRANSACTIONS = Shape(has_transactions=True)
+SHAPES = {"single": SINGLE, "three": THREE, "restarts": RESTARTS, "transactions": TRANSACTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,19 @@ class QuotasPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionsPlan:
+    """Producers with `ids` transactional ids, which write transactions to `topic` at a distance of about
+    `pause_s` seconds. A transaction that lasts longer than `timeout_ms` is aborted. If it `has_offsets`, some
+    commit offsets of a group."""
+
+    topic: str
+    ids: int
+    timeout_ms: int
+    pause_s: float
+    has_offsets: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that one seed has drawn. Faults happen during `faulty_s` seconds. `producers` and
     `consumers` have their names as keys; the value of a consumer is the version of Fetch that it uses."""
@@ -202,6 +218,7 @@ class Plan:
     """The sequence with which idempotent producers begin."""
     reads_times: bool = False
     """Whether a client looks records up by their times."""
+    transactions: TransactionsPlan | None = None
     result_ms_max: float = 0.0
     """Longest time in ms from the end of a worker thread's job to the moment at which the broker has the
     result. The log may grow, or be truncated, in between."""

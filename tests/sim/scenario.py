@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -58,6 +58,8 @@ from tests.sim.tenant_life import TenantLife
 from tests.sim.time_reader import TimeReader
 from tests.sim.told_offsets import ToldOffsets
 from tests.sim.tombstone_judge import TombstoneJudge
+from tests.sim.transaction_history import TransactionHistory
+from tests.sim.transaction_life import TransactionLife
 
 HEALING_S_MAX = 60.0
 _QUIET_S = 1.5
@@ -253,6 +255,14 @@ class Story:
             for number in range(plan.payers)
             if payers_topic is not None
         ]
+        self.transactions = TransactionHistory(
+            self.history, may_time_out_early=any("clock" in strike.kind for strike in plan.strikes)
+        )
+        self.transactors = (
+            None
+            if plan.transactions is None
+            else TransactionLife(around, plan.transactions, self.transactions, ends)
+        )
         self.cluster.network.weather = plan.weather
         self._disasters = LongFaults(self)
 
@@ -263,7 +273,9 @@ class Story:
         tenants = [] if life is None else [*life.tenants, *life.strangers]
         writers = [*self.producers, *self.keyed_writers, *self.payers]
         some = [each for each in (self.quota_setter, self.metered_reader, self.time_reader) if each]
-        return [self.operator, self.watcher, *writers, *self.consumers, *some, *members, *tenants]
+        transactors = [] if self.transactors is None else self.transactors.clients
+        others = [*members, *tenants, *transactors]
+        return [self.operator, self.watcher, *writers, *self.consumers, *some, *others]
 
     # The course of events
 
@@ -289,6 +301,8 @@ class Story:
             group.begin()
         if self.tenants is not None:
             self.tenants.begin()
+        if self.transactors is not None:
+            self.transactors.begin()
         self.is_faulty = True
         until_s = world.clock.rightNow + self.plan.faulty_s
         self._disasters.begin()
@@ -315,6 +329,8 @@ class Story:
             self.quota_setter.end()
         for group in self.groups:
             group.end()
+        if self.transactors is not None:
+            self.transactors.end()
         world.run(2.0)
         writers = (*self.producers, *self.keyed_writers, *self.payers)
         for writer in writers:
@@ -328,6 +344,8 @@ class Story:
             return
         if self.tenants is not None:
             self._end_tenants(self.tenants)
+        if self.transactors is not None:
+            self._end_transactions(self.transactors)
         world.run(_QUIET_S)
         if not self._wait(self._is_whole):
             self._found.append("the cluster did not stay whole")
@@ -359,6 +377,24 @@ class Story:
         if not self._wait(lambda: tenants.is_over):
             self._found.append("a partition cannot be owned in a healthy cluster")
 
+    def _end_transactions(self, transactors: TransactionLife) -> None:
+        transactors.finish()
+        if not self._wait(lambda: transactors.is_idle):
+            self._found.append("transactional producers make no progress in a healthy cluster")
+        elif not self._wait(lambda: not any(self._unstable())):
+            self._found.append(f"transactions hang in a healthy cluster: {list(self._unstable())}")
+        transactors.ask_for_final_offsets()
+        if not self._wait(lambda: transactors.has_final_offsets):
+            self._found.append("the offsets of transactions are not stable in a healthy cluster")
+
+    def _unstable(self) -> Iterator[str]:
+        """The partitions whose readers of committed records wait for the end of a transaction."""
+        for machine in self.cluster.machines:
+            for partition in machine.partitions():
+                stable, end = partition.last_stable_offset, partition.high_watermark
+                if isinstance(partition.role, Leadership) and stable < end:
+                    yield f"{partition.topic}-{partition.index} from {stable} to {end}"
+
     def _end_group(self, group: GroupLife) -> None:
         name = group.plan.name
         if not self._wait(group.is_stable):
@@ -388,7 +424,11 @@ class Story:
         return True
 
     def _readers(self) -> list[Consumer]:
-        return [*self.consumers, *([] if self.metered_reader is None else [self.metered_reader])]
+        metered = [] if self.metered_reader is None else [self.metered_reader]
+        return [*self.consumers, *metered, *self._committed_readers()]
+
+    def _committed_readers(self) -> Sequence[Consumer]:
+        return () if self.transactors is None else self.transactors.readers
 
     def _all_is_read(self) -> bool:
         topics = self.cluster.topics()
@@ -403,7 +443,8 @@ class Story:
         if any(Incarnation(at, topics[at[0]].topic_id or NO_ID) not in ends for at in self.cluster.states()):
             return False  # The leadership of a partition is moving.
         reader = self.metered_reader
-        if reader is not None and any(ends.get(at, 0) > to for at, to in reader.positions().items()):
+        some = [*self._committed_readers(), *([] if reader is None else [reader])]
+        if any(ends.get(at, 0) > to for each in some for at, to in each.positions().items()):
             return False
         return all(
             consumer.positions().get(place, -1) >= end
@@ -449,4 +490,5 @@ class Story:
         for place, replicas in logs.items():
             found += self.owned.check(place, replicas[0])
             found += self.keyed.check(place, replicas[0])
+        found += self.transactions.check(logs)
         return found

@@ -26,6 +26,7 @@ HOME = Path(__file__).parent.parent.parent
 SINGLE_SEEDS = 40
 RESTARTS_SEEDS = 10
 THREE_SEEDS = 200
+TRANSACTIONS_SEEDS = 4
 SEEDS_AT_A_TIME = 50
 """Seeds in one test: few enough that two pytest processes get about the same load."""
 PROCESSES = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))
@@ -79,6 +80,11 @@ def test_the_seeds_draw_every_fault_and_every_habit() -> None:
 
 def test_a_single_broker_with_flush_before_ack_loses_nothing() -> None:
     assert judged("single", range(1, SINGLE_SEEDS + 1)).held == SINGLE_SEEDS
+
+
+@pytest.mark.timeout(900)
+def test_transactions_are_whole_or_nothing_under_all_faults() -> None:
+    assert judged("transactions", range(1, TRANSACTIONS_SEEDS + 1)).held == TRANSACTIONS_SEEDS
 
 
 def test_clean_stops_lose_no_record_that_only_the_leader_acknowledged() -> None:
