@@ -161,8 +161,6 @@ NAMES: Mapping[int, str] = {
     64: "UnregisterBroker",
     65: "DescribeTransactions",
     66: "ListTransactions",
-    68: "ConsumerGroupHeartbeat",
-    69: "ConsumerGroupDescribe",
     76: "ShareGroupHeartbeat",
     77: "ShareGroupDescribe",
     78: "ShareFetch",

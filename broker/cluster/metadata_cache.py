@@ -107,6 +107,10 @@ class MetadataCache:
         topic = self.topics.get(name)
         return ZERO_ID if topic is None else topic.topic_id
 
+    def topic_names(self) -> list[str]:
+        """The names of all topics."""
+        return list(self.topics)
+
     def partition(self, topic: str, index: int) -> PartitionMetadata | None:
         known = self.topics.get(topic)
         return None if known is None else known.partitions.get(index)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.clients.settings import Setting, SettingError, SettingType
+from holdfast_log.coordinator.groups.consumer_assignors import load_assignors
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.protocol.batches import Compression
 
@@ -78,6 +79,74 @@ SETTINGS: tuple[Setting, ...] = (
         "have not accepted the new readers. After it members get their partitions, and wait at the leaders "
         "instead. Should be well below the members' session timeouts.",
         minimum=0,
+    ),
+    Setting(
+        "group.coordinator.rebalance.protocols",
+        SettingType.LIST,
+        ("classic", "consumer"),
+        "The protocols of groups that this broker speaks. `classic` has to be among them. With `consumer` it "
+        "announces and answers ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848), which clients use "
+        "when their `group.protocol` is `consumer`. Without it existing groups of that protocol stay, but "
+        "their members are removed as their sessions end.",
+    ),
+    Setting(
+        "group.consumer.session.timeout.ms",
+        SettingType.INT,
+        45_000,
+        "Time in ms after which a member of a consumer group (KIP-848) is removed if it sends no heartbeat.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.min.session.timeout.ms",
+        SettingType.INT,
+        45_000,
+        "Shortest `group.consumer.session.timeout.ms` in ms with which a broker starts.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.max.session.timeout.ms",
+        SettingType.INT,
+        60_000,
+        "Longest `group.consumer.session.timeout.ms` in ms with which a broker starts.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.heartbeat.interval.ms",
+        SettingType.INT,
+        5_000,
+        "Time in ms between two heartbeats of a member of a consumer group (KIP-848). Members learn it from "
+        "the broker. It has to be below the session timeout; a shorter one moves partitions sooner.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        SettingType.INT,
+        5_000,
+        "Shortest `group.consumer.heartbeat.interval.ms` in ms with which a broker starts.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        SettingType.INT,
+        15_000,
+        "Longest `group.consumer.heartbeat.interval.ms` in ms with which a broker starts.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.max.size",
+        SettingType.INT,
+        1_000,
+        "Maximum number of members in a consumer group (KIP-848). Further members are refused with "
+        "GROUP_MAX_SIZE_REACHED.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.assignors",
+        SettingType.LIST,
+        ("uniform", "range"),
+        "What shares out the partitions of consumer groups (KIP-848): `uniform`, `range`, or "
+        "`module:function` for one of your own, which members ask for by the function's name. The first is "
+        "for groups whose members ask for none.",
     ),
     Setting(
         "offset.metadata.max.bytes",
@@ -179,6 +248,35 @@ def check(settings: Mapping[str, Any]) -> None:
             "(group.min.session.timeout.ms)"
         )
 
+    _check_consumer_groups(settings)
+
+
+def _check_consumer_groups(settings: Mapping[str, Any]) -> None:
+    for what in ("session.timeout", "heartbeat.interval"):
+        name = f"group.consumer.{what}.ms"
+        shortest_ms, longest_ms = (settings[f"group.consumer.{end}.{what}.ms"] for end in ("min", "max"))
+        if not shortest_ms <= settings[name] <= longest_ms:
+            raise SettingError(
+                f"{name}={settings[name]} is not allowed: expected {shortest_ms} to {longest_ms} "
+                f"(group.consumer.min.{what}.ms, group.consumer.max.{what}.ms)"
+            )
+    session_ms = settings["group.consumer.session.timeout.ms"]
+    if settings["group.consumer.heartbeat.interval.ms"] >= session_ms:
+        raise SettingError(
+            "group.consumer.heartbeat.interval.ms is not allowed: expected less than "
+            f"group.consumer.session.timeout.ms={session_ms}"
+        )
+    protocols = settings["group.coordinator.rebalance.protocols"]
+    if "classic" not in protocols or not {"classic", "consumer"}.issuperset(protocols):
+        raise SettingError(
+            f"group.coordinator.rebalance.protocols={','.join(protocols)} is not allowed: expected classic "
+            "or classic,consumer"
+        )
+    try:
+        load_assignors(settings["group.consumer.assignors"])
+    except ValueError as error:
+        raise SettingError(f"group.consumer.assignors is not allowed: {error}") from None
+
 
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
@@ -226,4 +324,8 @@ def group_settings(settings: Mapping[str, Any]) -> GroupSettings:
         all_offsets_bytes_max=settings["groups.offsets.max.bytes"],
         metadata_max_bytes=settings["offset.metadata.max.bytes"],
         offsets_retention_ms=settings["offsets.retention.minutes"] * _MINUTE_MS,
+        consumer_session_timeout_ms=settings["group.consumer.session.timeout.ms"],
+        consumer_heartbeat_interval_ms=settings["group.consumer.heartbeat.interval.ms"],
+        consumer_max_size=settings["group.consumer.max.size"],
+        consumer_assignors=tuple(settings["group.consumer.assignors"]),
     )

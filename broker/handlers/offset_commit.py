@@ -3,6 +3,7 @@ replicas have them.
 
 Versions: 2 to 4 say how long to keep the offsets, in place of `offsets.retention.minutes`; from 6 on the
 leader epoch of the last record read is kept with an offset (KIP-320), from 7 on members may be static.
+Members of consumer groups use 9 (KIP-848): a lower version cannot tell them that their epoch is behind.
 
 Each partition succeeds or fails on its own: one that does not exist is refused here, and so is one that the
 committing consumer says to own and has lost. A client needs the right to read the group, and each topic.
@@ -32,6 +33,8 @@ from holdfast_log.protocol.messages.offset_commit import (
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
 
+_FIRST_VERSION_WITH_EPOCHS = 9
+
 
 @dataclass(eq=False)
 class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
@@ -52,15 +55,17 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         }
         tokens = owner_tokens(request.topics, self.metadata.topic_id, self._exists)
         if request.owner_group is None or not tokens:
-            return self._commit(request, refused)
+            return self._commit(context.version, request, refused)
         lost = self.committers.lost(request.group_id, request.owner_group, tokens)
-        return lost.addCallback(lambda keys: self._commit(request, {**_fenced(keys), **refused}))
+        return lost.addCallback(
+            lambda keys: self._commit(context.version, request, {**_fenced(keys), **refused})
+        )
 
     def _exists(self, partition: TopicPartition) -> bool:
         return self.metadata.partition(*partition) is not None
 
     def _commit(
-        self, request: OffsetCommitRequest, refused: Mapping[TopicPartition, ErrorCode]
+        self, version: int, request: OffsetCommitRequest, refused: Mapping[TopicPartition, ErrorCode]
     ) -> Deferred[OffsetCommitResponse]:
         """Store the offsets of all partitions but those `refused`, which the consumer has lost to another
         owner or may not read."""
@@ -72,7 +77,8 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         retention_ms = None if request.retention_time_ms < 0 else request.retention_time_ms
 
         def answered(answer: PartitionErrorsAnswer) -> OffsetCommitResponse:
-            return _response(request, [*answer.partitions, *refused.items()])
+            told = [(partition, _known(error, version)) for partition, error in answer.partitions]
+            return _response(request, [*told, *refused.items()])
 
         return self.groups.ask(
             request.group_id,
@@ -92,6 +98,12 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         self, context: RequestContext, request: OffsetCommitRequest, error: BrokerError
     ) -> OffsetCommitResponse:
         return _response(request, (), error.code)
+
+
+def _known(error: ErrorCode, version: int) -> ErrorCode:
+    """The error in the terms of a version: those before KIP-848 have no stale epochs."""
+    is_new = error is ErrorCode.STALE_MEMBER_EPOCH and version < _FIRST_VERSION_WITH_EPOCHS
+    return ErrorCode.UNSUPPORTED_VERSION if is_new else error
 
 
 def _fenced(keys: Iterable[PartitionKey]) -> dict[TopicPartition, ErrorCode]:

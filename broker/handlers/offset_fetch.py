@@ -2,7 +2,8 @@
 
 Versions: from 2 on null means all partitions of a group, and an error is that of the whole response instead
 of each partition's; from 8 on a request may name several groups (KIP-709). With `require_stable` (from 7 on)
-a partition whose offset an open transaction may replace has the error UNSTABLE_OFFSET_COMMIT (KIP-447).
+a partition whose offset an open transaction may replace has the error UNSTABLE_OFFSET_COMMIT (KIP-447). From
+9 on a member of a consumer group names itself and its epoch (KIP-848).
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
 
     def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
         if context.version < _FIRST_VERSION_WITH_GROUPS:
-            return self._ask(context, request, request.group_id, request.topics).addCallback(_of_one)
+            asked_one = self._ask(context, request, request.group_id, request.topics, None, -1)
+            return asked_one.addCallback(_of_one)
         if len({group.group_id for group in request.groups}) != len(request.groups):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")
         asked = [
-            self._ask(context, request, group.group_id, group.topics).addErrback(
-                _failed_group, group.group_id
-            )
+            self._ask(
+                context, request, group.group_id, group.topics, group.member_id, group.member_epoch
+            ).addErrback(_failed_group, group.group_id)
             for group in request.groups
         ]
         return gatherResults(asked).addCallback(_of_several)
@@ -68,6 +70,8 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
         request: OffsetFetchRequest,
         group_id: str,
         topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+        member_id: str | None,
+        epoch: int,
     ) -> Deferred[_Offsets]:
         denied = context.denial(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
         if denied is not None:
@@ -88,7 +92,12 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
         return self.groups.ask(
             group_id,
             lambda shard, waiting, _: shard.fetch_offsets(
-                waiting, group_id, partitions, require_stable=request.require_stable
+                waiting,
+                group_id,
+                partitions,
+                require_stable=request.require_stable,
+                member_id=member_id,
+                epoch=epoch,
             ),
         ).addCallback(lambda answer: _visible(answer, may_describe, refused))
 

@@ -149,6 +149,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "DescribeGroups": (Rule(_DESCRIBE, _GROUP, _EACH),),
     "ListGroups": (Rule(_DESCRIBE, _GROUP, _HIDDEN, instead=_CLUSTER_DESCRIBED),),
     "DeleteGroups": (Rule(_DELETE, _GROUP, _EACH),),
+    "ConsumerGroupHeartbeat": (Rule(_READ, _GROUP, _REQUEST), Rule(_DESCRIBE, _TOPIC, _REQUEST)),
+    "ConsumerGroupDescribe": (
+        Rule(_DESCRIBE, _GROUP, _EACH),
+        Rule(_DESCRIBE, _TOPIC, _HIDDEN, "for topics of the members"),
+    ),
     # Transactions
     "AddPartitionsToTxn": (
         Rule(_WRITE, _TRANSACTION, _REQUEST, "from a client"),

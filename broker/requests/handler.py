@@ -266,6 +266,9 @@ class Handler(Generic[Q, R]):
 
     request: ClassVar[type[Request[Any]]]
     """The API's request class."""
+    protocol: ClassVar[str | None] = None
+    """The protocol of groups that the API is for. The broker has no such API unless
+    `group.coordinator.rebalance.protocols` names the protocol."""
     is_for_everybody: ClassVar[bool] = False
     """Whether also a client may send the requests of an internal API."""
     is_long_from_brokers: ClassVar[bool] = False

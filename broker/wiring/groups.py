@@ -62,6 +62,7 @@ def build_groups(
         new_id=lambda: str(uuid.UUID(int=around.random.getrandbits(128), version=4)),
         partition_count=metadata.partition_count,
         commit_timeout_ms=timeouts.commit_timeout_ms,
+        cluster=metadata,
         new_claimer=new_claimer,
     )
     log_settings = read_group(PartitionLogSettings, settings)

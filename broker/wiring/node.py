@@ -159,7 +159,9 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
         ownership,
         broker,
     )
-    handlers = build_handlers(handler_types(), parts, settings.in_force)
+    protocols = {None, *settings.in_force["group.coordinator.rebalance.protocols"]}
+    served = [each for each in handler_types() if each.protocol in protocols]
+    handlers = build_handlers(served, parts, settings.in_force)
 
     # Membership in the cluster, and the controller
     around.zookeeper.add_listener(cluster.session_counts)

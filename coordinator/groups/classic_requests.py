@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
 from holdfast_log.coordinator.groups.classic_join import Join, Joiner
+from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup
 from holdfast_log.coordinator.groups.effects import ErrorAnswer, JoinAnswer, ShardResult, SyncAnswer
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.member_memory import classic_bytes, protocols_bytes
 from holdfast_log.coordinator.groups.records import fits
+from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.groups.views import Group
 from holdfast_log.coordinator.shards.effects import RequestToken
@@ -32,7 +34,7 @@ class ClassicRequests:
         error = self._joiner.check(join)
         if not group_id or not fits(group_id):
             error = ErrorCode.INVALID_GROUP_ID
-        elif error is ErrorCode.NONE and isinstance(group, ManagedGroup):
+        elif error is ErrorCode.NONE and not _may_be_classic(group):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif error is ErrorCode.NONE and group is None and join.member_id:
             error = ErrorCode.UNKNOWN_MEMBER_ID
@@ -42,6 +44,8 @@ class ClassicRequests:
             result.reply(join.request, JoinAnswer(error, join.member_id))
             return result
         if not isinstance(group, ClassicGroup):
+            if isinstance(group, ConsumerGroup):
+                self._store.consumer_rebalancer.delete(group, result)
             group = self._store.groups[group_id] = ClassicGroup(group_id)
         self._joiner.join(group, result, join, now_ms)
         self._store.drop_if_unused(group_id)
@@ -137,3 +141,10 @@ class ClassicRequests:
             now_ms=now_ms,
         )
         return result
+
+
+def _may_be_classic(group: Group | None) -> bool:
+    """Whether a group is classic or can become so: a consumer group without members can."""
+    if isinstance(group, ConsumerGroup):
+        return group.state is GroupState.EMPTY
+    return not isinstance(group, ManagedGroup)

@@ -13,6 +13,7 @@ class TimerKind(enum.Enum):
     PENDING = "the member id is forgotten: no member has joined with it"
     JOIN = "the join phase ends without the members that have not joined"
     SYNC = "members that have not sent SyncGroup are removed"
+    REVOKE = "the member is removed: it has not given up partitions in its rebalance timeout"
     UNUSED = "the ephemeral group is deleted: no consumer has registered"
 
 

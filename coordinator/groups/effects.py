@@ -6,9 +6,10 @@ parts are performed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from holdfast_log.coordinator.shards.effects import ProducerStamp, RequestToken, ShardRecord, ShardReply
 from holdfast_log.protocol.errors import ErrorCode
@@ -222,6 +223,49 @@ class ManagedGroupInfo:
 @dataclass(frozen=True, slots=True)
 class ManagedListAnswer:
     groups: Sequence[ManagedGroupInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatAnswer:
+    """The answer to ConsumerGroupHeartbeat. `assignment` has (topic id, partition) pairs; None: unchanged."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    interval_ms: int = 0
+    assignment: Sequence[tuple[UUID, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """A member in the answer to ConsumerGroupDescribe. Partitions are (topic id, partition) pairs."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: Sequence[str]
+    regex: str
+    assigned: Sequence[tuple[UUID, int]]
+    target: Sequence[tuple[UUID, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupInfo:
+    """The answer to ConsumerGroupDescribe for one group. `topics` are the names of the members' topics."""
+
+    group_id: str
+    error: ErrorCode
+    message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    topics: Mapping[UUID, str] = field(default_factory=dict)
+    members: Sequence[ConsumerInfo] = ()
 
 
 @dataclass(slots=True)

@@ -83,6 +83,11 @@ class GroupKind(Generic[G]):
         """Whether a caller that may commit may do so for this partition."""
         return True
 
+    def check_fetch(self, group: G, member_id: str | None, epoch: int) -> ErrorCode:
+        """NONE if a caller that names itself as a member may fetch offsets; else the error. Only members of
+        consumer groups do."""
+        return ErrorCode.NONE
+
     def topics_in_use(self, group: G) -> Collection[str] | None:
         """The topics that the members of a group read, whose offsets must stay; None if unknown."""
         raise NotImplementedError

@@ -24,7 +24,7 @@ from holdfast_log.coordinator.groups.member_memory import consumer_bytes, manage
 from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.store import GroupStore
-from holdfast_log.coordinator.groups.views import managed_info
+from holdfast_log.coordinator.groups.views import Group, managed_info
 from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -80,7 +80,7 @@ class ManagedRequests:
                 self._rebalancer.add_topics(group, result, request, topics, now_ms)
             else:
                 result.reply(request, ErrorAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        elif isinstance(group, ClassicGroup) and not (group.is_simple and group.state is GroupState.EMPTY):
+        elif group is not None and not _only_keeps_offsets(group):
             result.reply(request, ErrorAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         else:
             self._store.groups[group_id] = self._rebalancer.create(
@@ -234,6 +234,10 @@ class ManagedRequests:
         if strategy not in ASSIGNORS:
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
+
+
+def _only_keeps_offsets(group: Group) -> bool:
+    return isinstance(group, ClassicGroup) and group.is_simple and group.state is GroupState.EMPTY
 
 
 def _has(group: ManagedGroup | None, topic: str) -> bool:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup
+from holdfast_log.coordinator.groups.consumer_records import ConsumerMeta
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 
 _MEMBER_BYTES = 500
@@ -65,3 +67,15 @@ def topics_bytes(topics: Collection[str]) -> int:
 def consumer_bytes(consumer_id: str, client_id: str, client_host: str) -> int:
     """Bytes for a member of a managed group."""
     return len(consumer_id) + len(client_id) + len(client_host) + _MEMBER_BYTES
+
+
+def subscription_bytes(meta: ConsumerMeta) -> int:
+    """Bytes for a member of a consumer group and its subscription."""
+    names = (meta.instance_id or "", meta.rack_id or "", meta.client_id, meta.client_host, meta.regex)
+    return topics_bytes(meta.topics) + sum(map(len, names)) + _MEMBER_BYTES
+
+
+def consumer_group_bytes(group: ConsumerGroup, *, without: str = "") -> int:
+    """Bytes of the members of a consumer group and their subscriptions, except for one member."""
+    members = (each for each in group.members.values() if each.member_id != without)
+    return sum(len(each.member_id) + subscription_bytes(each.meta) for each in members)

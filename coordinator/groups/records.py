@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets`: Kafka's own key and value formats, byte for byte.
 
 A key starts with its version, which gives the kind of record: 0 and 1 a committed offset, 2 the state of a
-classic group. `MANAGED_GROUP_KEY_VERSION` marks the state of a group under the client rewrite's protocol; it
-lies far above all of Kafka's versions, and Kafka's own loader, its console formatters and the usual lag
-monitors skip versions that they do not know.
+classic group, 3 to 8 that of a consumer group (consumer_records.py). `MANAGED_GROUP_KEY_VERSION` marks the
+state of a group under the client rewrite's protocol; it lies far above all of Kafka's versions, and Kafka's
+own loader, its console formatters and the usual lag monitors skip versions that they do not know.
 
 Records are written in the newest versions that brokers and tools of Kafka's ZooKeeper mode read: offset keys
 v1 and values v3 (v1 for a commit with its own expiry, which later versions cannot hold), group keys v2 and
@@ -17,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from holdfast_log.coordinator.groups.consumer_records import KINDS, ConsumerKey, decode_consumer_key
 from holdfast_log.coordinator.shards.effects import MalformedRecord, ShardRecord
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -116,7 +117,7 @@ class ManagedGroupKey(NamedTuple):
     group_id: str
 
 
-Key: TypeAlias = OffsetKey | GroupKey | ManagedGroupKey
+Key: TypeAlias = OffsetKey | GroupKey | ManagedGroupKey | ConsumerKey
 
 
 def offset_record(group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> ShardRecord:
@@ -149,7 +150,7 @@ def decode_key(key: bytes) -> Key | None:
         return GroupKey(reader.text())
     if version == MANAGED_GROUP_KEY_VERSION:
         return ManagedGroupKey(reader.text())
-    return None
+    return decode_consumer_key(key) if version in KINDS else None
 
 
 def decode_offset_value(value: bytes) -> CommittedOffset:

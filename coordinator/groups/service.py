@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from holdfast_log.coordinator.clock import Clock, DelayedCall, TimeOfDay
+from holdfast_log.coordinator.groups.consumer_topics import ClusterTopics
 from holdfast_log.coordinator.groups.effects import ShardResult
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.offsets import OffsetMemory
@@ -32,7 +33,8 @@ class GroupService(ShardHosts[GroupShard]):
 
     `date_ms` dates what is stored; `partition_of(group_id)` is the partition that stores a
     group, None while `__consumer_offsets` does not exist; `new_id` makes the random part of member ids;
-    `partition_count(topic)` is a topic's number of partitions. `new_claimer` makes the claimer of each shard;
+    `partition_count(topic)` is a topic's number of partitions; `cluster` has
+    the topics for consumer groups. `new_claimer` makes the claimer of each shard;
     without it no claims are made.
     """
 
@@ -46,6 +48,7 @@ class GroupService(ShardHosts[GroupShard]):
         new_id: Callable[[], str],
         partition_count: Callable[[str], int],
         commit_timeout_ms: int,
+        cluster: ClusterTopics | None = None,
         new_claimer: Callable[[], ReaderClaimer] | None = None,
     ) -> None:
         super().__init__(partition_of)
@@ -55,6 +58,7 @@ class GroupService(ShardHosts[GroupShard]):
         self._new_id = new_id
         self._partition_count = partition_count
         self._commit_timeout_ms = commit_timeout_ms
+        self._cluster = cluster
         self._new_claimer = new_claimer
         self._repeated_log = RepeatedLog(clock)
         self._expiring: DelayedCall | None = None
@@ -77,6 +81,7 @@ class GroupService(ShardHosts[GroupShard]):
                 partition_count=self._partition_count,
                 memory=self._memory,
                 offset_memory=self._offset_memory,
+                cluster=self._cluster,
             ),
             log,
             self._clock,

@@ -13,7 +13,8 @@ class GroupSettings:
     `offsets_retention_ms` is `offsets.retention.minutes` in milliseconds, `metadata_max_bytes` is
     `offset.metadata.max.bytes`, the `bytes_max` are `group.subscription.max.bytes`,
     `group.members.max.bytes` and `groups.members.max.bytes`, the `offsets_bytes_max` are
-    `group.offsets.max.bytes` and `groups.offsets.max.bytes`.
+    `group.offsets.max.bytes` and `groups.offsets.max.bytes`. Those that begin with `consumer_` are the
+    settings `group.consumer.…`, of groups of KIP-848.
     """
 
     min_session_timeout_ms: int = 6_000
@@ -32,6 +33,10 @@ class GroupSettings:
     all_offsets_bytes_max: int = 128 << 20
     """Maximum bytes of the committed offsets of all groups of a broker, with their metadata."""
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 1_000
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
     new_member_join_timeout_ms: int = 5 * 60 * 1_000
     """Maximum wait of a new member's JoinGroup, a constant in Kafka; see `ClassicMember.is_new`."""
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
 from holdfast_log.coordinator.groups.classic_requests import ClassicRequests
+from holdfast_log.coordinator.groups.consumer_requests import ConsumerRequests
+from holdfast_log.coordinator.groups.consumer_topics import ClusterTopics
 from holdfast_log.coordinator.groups.effects import (
     DeleteAnswer,
     DescribeAnswer,
@@ -62,7 +64,8 @@ class GroupShard:
 
     `new_id` makes the random part of member ids. `partition_count(topic)` is a topic's number of partitions,
     0 if it does not exist; it has to know the cluster's topics when `loaded` is called. `memory` counts the
-    members of all shards together, `offset_memory` their offsets.
+    members of all shards together, `offset_memory` their offsets. `cluster` has the topics for consumer
+    groups.
     """
 
     def __init__(
@@ -73,9 +76,10 @@ class GroupShard:
         partition_count: Callable[[str], int],
         memory: MemberMemory | None = None,
         offset_memory: OffsetMemory | None = None,
+        cluster: ClusterTopics | None = None,
     ) -> None:
         self._config = config
-        self._store = GroupStore(config, partition_count, memory, offset_memory)
+        self._store = GroupStore(config, partition_count, memory, offset_memory, cluster)
         self.member_bytes = self._store.member_bytes
         self._offsets = self._store.offsets
         self._timers = self._store.timers
@@ -83,6 +87,8 @@ class GroupShard:
         """JoinGroup, SyncGroup, Heartbeat."""
         self.managed = ManagedRequests(self._store)
         """The requests of the client rewrite's protocol."""
+        self.consumers = ConsumerRequests(self._store, new_id)
+        """ConsumerGroupHeartbeat, ConsumerGroupDescribe."""
 
     def close(self) -> None:
         """Another broker has the groups: they count no more in the memory of all shards."""
@@ -261,11 +267,20 @@ class GroupShard:
         partitions: Iterable[TopicPartition] | None,
         *,
         require_stable: bool = False,
+        member_id: str | None = None,
+        epoch: int = NO_GENERATION,
     ) -> ShardResult:
         """OffsetFetch of one group; `partitions` None means all. An unknown group has no offsets. With
         `require_stable`, one that an open transaction may replace has the error UNSTABLE_OFFSET_COMMIT
-        (KIP-447)."""
+        (KIP-447). A member of a consumer group may say who it is, from v9 of the request."""
         result = ShardResult()
+        group = self._store.groups.get(group_id)
+        error = ErrorCode.NONE
+        if group is not None:
+            error = self._store.kind(group).check_fetch(group, member_id, epoch)
+        if error is not ErrorCode.NONE:
+            result.reply(request, OffsetsAnswer(group_id, (), error))
+            return result
         committed, pending = self._offsets.of_group(group_id), self._offsets.pending
         offsets: list[FetchedOffset] = []
         if partitions is None:
@@ -358,4 +373,6 @@ def _in_transaction(
     is_nobody = generation < 0 and not member_id and instance_id is None
     if is_nobody and group.state is not GroupState.DEAD:
         return ErrorCode.NONE
+    if error is ErrorCode.STALE_MEMBER_EPOCH:
+        return ErrorCode.ILLEGAL_GENERATION  # which producers know
     return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error

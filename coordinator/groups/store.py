@@ -8,6 +8,11 @@ from typing import Any
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
 from holdfast_log.coordinator.groups.classic_kind import ClassicKind
 from holdfast_log.coordinator.groups.classic_rebalance import ClassicRebalancer
+from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup
+from holdfast_log.coordinator.groups.consumer_kind import ConsumerKind
+from holdfast_log.coordinator.groups.consumer_rebalance import ConsumerRebalancer
+from holdfast_log.coordinator.groups.consumer_records import ConsumerKey, ReplayedGroup
+from holdfast_log.coordinator.groups.consumer_topics import ClusterTopics, NoTopics
 from holdfast_log.coordinator.groups.deadlines import TimerKey
 from holdfast_log.coordinator.groups.effects import ShardResult
 from holdfast_log.coordinator.groups.kinds import GroupKind
@@ -43,6 +48,7 @@ class GroupStore:
         partition_count: Callable[[str], int],
         memory: MemberMemory | None = None,
         offset_memory: OffsetMemory | None = None,
+        cluster: ClusterTopics | None = None,
     ) -> None:
         self.config = config
         self.offset_memory = offset_memory or OffsetMemory()
@@ -52,9 +58,13 @@ class GroupStore:
         self.timers: Timers[TimerKey] = Timers()
         self.rebalancer = ClassicRebalancer(config, self.timers)
         self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
+        self.consumer_rebalancer = ConsumerRebalancer(config, self.timers, cluster or NoTopics())
+        self._replayed: dict[str, ReplayedGroup] = {}
+        """The records of consumer groups while they are read: a group has several."""
         kinds: tuple[GroupKind[Any], ...] = (
             ClassicKind(self.rebalancer, self.offsets),
             ManagedKind(self.managed_rebalancer),
+            ConsumerKind(self.consumer_rebalancer, self.offsets),
         )
         self._kinds = {kind.group_type: kind for kind in kinds}
 
@@ -94,6 +104,8 @@ class GroupStore:
             case ManagedGroupKey(group_id):
                 managed = None if value is None else decode_managed_group_value(value)
                 self._restore(group_id, managed, GroupType.MANAGED)
+            case ConsumerKey(_, group_id) as consumer_key:
+                self._replayed.setdefault(group_id, ReplayedGroup()).take(consumer_key, value)
 
     def replay_open(self, stamp: ProducerStamp, key: bytes, value: bytes | None) -> None:
         """Restore one record of an open transaction, an offset. Raises `MalformedRecord`."""
@@ -112,6 +124,11 @@ class GroupStore:
     def loaded(self, result: ShardResult, now_ms: int) -> None:
         """All records have been replayed: each member has one session timeout from now to send a
         heartbeat."""
+        replayed, self._replayed = self._replayed, {}
+        for group_id, found in replayed.items():
+            consumer = found.value()
+            if consumer is not None:
+                self.groups[group_id] = ConsumerGroup.from_value(group_id, consumer)
         for group_id in [*self.offsets.group_ids(), *self.offsets.pending.group_ids()]:
             self.groups.setdefault(group_id, ClassicGroup(group_id))
         for group in list(self.groups.values()):

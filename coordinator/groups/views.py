@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup
 from holdfast_log.coordinator.groups.effects import HostedGroup, ManagedGroupInfo
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 
-Group: TypeAlias = ClassicGroup | ManagedGroup
+Group: TypeAlias = ClassicGroup | ManagedGroup | ConsumerGroup
 
 
 def listed(

@@ -39,9 +39,10 @@ class OffsetCommitRequestTopic:
     partitions: list[OffsetCommitRequestPartition]
 
 
-@request(key=8, versions="2-8", flexible="8+")
+@request(key=8, versions="2-9", flexible="8+")
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
-    """A simple consumer, outside of any group membership, has generation -1 and no member id.
+    """A simple consumer, outside of any group membership, has generation -1 and no member id. Version 9 is
+    the first for members of consumer groups (KIP-848), which send their epochs.
 
     The tagged fields are Holdfast's own. A consumer that owns the partitions (own API) names its
     `owner_group`, and for each partition the incarnation of its grant as `owner_token`. Offsets of partitions

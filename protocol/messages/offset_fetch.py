@@ -1,4 +1,4 @@
-"""OffsetFetch: the committed offsets of groups (KIP-709: several groups from v8)."""
+"""OffsetFetch: the committed offsets of groups (KIP-709: several from v8; KIP-848: members from v9)."""
 
 from __future__ import annotations
 
@@ -66,10 +66,12 @@ class OffsetFetchRequestTopics:
 @struct
 class OffsetFetchRequestGroup:
     group_id: str
+    member_id: str | None = wire("9+", default=None, ignorable=True)
+    member_epoch: Int32 = wire("9+", default=-1, ignorable=True)
     topics: list[OffsetFetchRequestTopics] | None
 
 
-@request(key=9, versions="1-8", flexible="6+")
+@request(key=9, versions="1-9", flexible="6+")
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
     """If `topics` is null, all are returned. From version 8 on `groups` replaces both fields (KIP-709)."""
 

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from holdfast_log.coordinator.groups.classic_join import Join
 from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
@@ -64,6 +65,8 @@ class GroupWorld(ShardHost):
     def __init__(self, config: GroupSettings = CONFIG, **topics: int) -> None:
         self.config = config
         self.topics = topics
+        self.incarnations: dict[str, int] = {}
+        """How often a topic has been created; 1 if it is not named."""
         self.now_ms = 1_000_000
         self.claims: list[ReaderClaim] = []
         self.answers: dict[int, Any] = {}
@@ -107,8 +110,22 @@ class GroupWorld(ShardHost):
         return GroupShard(
             self.config,
             new_id=lambda: str(next(self._ids)),
-            partition_count=lambda topic: self.topics.get(topic, 0),
+            partition_count=self.partition_count,
+            cluster=self,
         )
+
+    # The topics of the cluster
+
+    def partition_count(self, topic: str) -> int:
+        return self.topics.get(topic, 0)
+
+    def topic_id(self, name: str) -> UUID:
+        if name not in self.topics:
+            return UUID(int=0)
+        return uuid5(NAMESPACE_DNS, f"{name} {self.incarnations.get(name, 1)}")
+
+    def topic_names(self) -> list[str]:
+        return list(self.topics)
 
     # Kafka's requests
 
