@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
@@ -252,11 +252,13 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     def _answer_kept(self, kept: KeptFetch, read: Read) -> None:
         """Answer a fetch that was begun by the shortcut, and is not usual any more."""
-        self._answer_one(call_of(kept, _SOME_FETCH), read)
+        if _is_awaited(kept):
+            self._answer_one(call_of(kept, _SOME_FETCH), read)
 
     def _answer_kept_session(self, kept: KeptFetch, session_id: int, reads: Sequence[Read]) -> None:
         """As `_answer_kept`, in a session."""
-        self._answer(call_of(kept, _SOME_FETCH), session_id, reads)
+        if _is_awaited(kept):
+            self._answer(call_of(kept, _SOME_FETCH), session_id, reads)
 
     def _partition(self, context: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:
@@ -322,3 +324,8 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 for topic in request.topics
             ],
         )
+
+
+def _is_awaited(kept: Any) -> bool:
+    """Whether the connection of a fetch is open still: it may have closed while a worker read from disk."""
+    return kept.connection is not None

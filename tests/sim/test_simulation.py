@@ -26,7 +26,7 @@ HOME = Path(__file__).parent.parent.parent
 SINGLE_SEEDS = 40
 RESTARTS_SEEDS = 10
 THREE_SEEDS = 200
-TRANSACTIONS_SEEDS = 4
+TRANSACTIONS_SEEDS = 12
 SEEDS_AT_A_TIME = 50
 """Seeds in one test: few enough that two pytest processes get about the same load."""
 PROCESSES = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))
