@@ -40,6 +40,7 @@ from tests.sim.mutants import (
     sequences,
     storage,
     time,
+    transactions,
     without_zookeeper,
 )
 from tests.sim.mutation import Mutation, mutated
@@ -72,6 +73,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *retention.MUTATIONS,
     *quotas.MUTATIONS,
     *cleaning.MUTATIONS,
+    *transactions.MUTATIONS,
 )
 
 RARE: tuple[Mutation, ...] = (
