@@ -5,6 +5,8 @@ Asked in each turn of the sending thread, under the producer's lock.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast_log.clients.connection.cluster_view import NO_NODE
 from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.clients.errors import UnsupportedRequestError, is_retriable
@@ -25,9 +27,11 @@ from holdfast_log.clients.sending.queues import PartitionQueue, Queues, TopicQue
 from holdfast_log.clients.sending.requests import RequestsToBe
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.tally import SendingTally
-from holdfast_log.clients.sending.transaction_port import TransactionPort
 from holdfast_log.clients.sending.write_access import WriteAccess
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from holdfast_log.clients.sending.transaction_port import TransactionPort
 
 
 class Departures:

@@ -31,7 +31,6 @@ from holdfast_log.clients.sending.queues import Queues
 from holdfast_log.clients.sending.sender import Sender
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.standstill import why_waiting
-from holdfast_log.clients.sending.transaction_port import TransactionPort
 from holdfast_log.clients.sending.write_access import WriteAccess
 from holdfast_log.clients.settings import Settings
 from holdfast_log.protocol.batches import Compression
@@ -39,6 +38,7 @@ from holdfast_log.protocol.compression import codec_named
 
 if TYPE_CHECKING:
     from holdfast_log.clients.feedback.snapshots import ProducerFeedback
+    from holdfast_log.clients.sending.transaction_port import TransactionPort
 
 _IDLE_WAIT_MS = 60_000
 _END_MS = 1_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast_log.clients.errors import (
     DeliveryTimeoutError,
@@ -17,8 +18,10 @@ from holdfast_log.clients.sending.conditions import judged, poison
 from holdfast_log.clients.sending.queues import PartitionQueue, Queues
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.tally import SendingTally
-from holdfast_log.clients.sending.transaction_port import TransactionPort
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from holdfast_log.clients.sending.transaction_port import TransactionPort
 
 _LOST_SEQUENCE = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -14,6 +14,8 @@ chooses the batches to send, `clients.sending.outcomes` decides their outcomes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast_log.clients.connection.cluster_view import NO_NODE
 from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.clients.connection.link import Call, Reply
@@ -35,10 +37,12 @@ from holdfast_log.clients.sending.queues import (
 from holdfast_log.clients.sending.requests import encode, produce_request
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.tally import SendingTally
-from holdfast_log.clients.sending.transaction_port import TransactionPort
 from holdfast_log.clients.sending.write_access import WriteAccess
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, UnknownTopicOrPartitionError
 from holdfast_log.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from holdfast_log.clients.sending.transaction_port import TransactionPort
 
 _UNREACHED_LOOK_MS = 1000
 """How often to look for records that have waited too long, while no broker has ever answered."""

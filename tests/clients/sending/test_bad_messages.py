@@ -162,10 +162,10 @@ def curse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every batch with a certain message fail when it is encoded."""
     encode = sender.encode
 
-    def encode_most(batch: Any, sequences: Any) -> None:
+    def encode_most(batch: Any, sequences: Any, **given: Any) -> None:
         if batch.builder is not None and b"cursed" in batch.builder.values:
             raise RuntimeError("cursed")
-        encode(batch, sequences)
+        encode(batch, sequences, **given)
 
     monkeypatch.setattr(sender, "encode", encode_most)
 
