@@ -36,7 +36,7 @@ EXECUTED = {
     ("docs/operating.md", "mv data"): PROCEDURES,
     ("docs/operating.md", f"{CONFIGS} --entity-type broker-loggers"):
         f"{HERE}::test_levels_of_loggers",
-    ("docs/operating.md", "(umask 077; echo \"holdfast"): f"{HERE}::test_a_digest_that_nobody_else_reads",
+    ("docs/zookeeper.md", "(umask 077; echo \"holdfast"): f"{HERE}::test_a_digest_that_nobody_else_reads",
     ("docs/operating.md", f"{CONFIGS} --client"):
         f"{HERE}::test_quotas",
     ("docs/security.md", "scripts/configs.sh"): f"{HERE}::test_users_of_scram",
@@ -54,13 +54,13 @@ SMALLER = {
     ("docs/histories.md", "scripts/check-history.sh"):
         "tests/checker/test_check_history.py::test_a_cluster_whose_brokers_are_killed_keeps_to_the_rules",
     ("docs/reliability.md", "scripts/fault-matrix.sh"): f"{HERE}::test_the_fault_matrix_lists_its_cells",
-    ("docs/reliability.md", "scripts/damaged-frames.sh"):
+    ("docs/hostile-clients.md", "scripts/damaged-frames.sh"):
         "tests/integration/test_damaged_frames.py::test_damaged_requests_harm_nobody",
-    ("docs/reliability.md", "scripts/cluster-start.sh -n 1"):
+    ("docs/hostile-clients.md", "scripts/cluster-start.sh -n 1"):
         "tests/hostile/test_walk.py::test_no_attack_of_a_client_without_a_right_does_harm",
     ("docs/reliability.md", "scripts/takeover-drill.sh"):
         "tests/takeovers/test_drill.py::test_owners_resumed_after_a_takeover_append_nothing",
-    ("docs/reliability.md", "scripts/hostile-requests.sh"):
+    ("docs/hostile-clients.md", "scripts/hostile-requests.sh"):
         "tests/hostile/test_worst_requests.py::test_no_request_takes_a_long_turn_or_much_memory",
     ("docs/reliability.md", "scripts/soak.sh"):
         "tests/soak/test_soak.py::test_a_short_soak_loses_nothing_and_sees_every_life",

@@ -70,7 +70,7 @@ class Fetchers:
         self._followed: dict[TopicPartition, _Loop] = {}
         self._is_stopped = False
         self.high_watermark_taken: Callable[[Partition], None] | None = None
-        """Called with a partition that has a higher high watermark from its leader; None: nobody is told."""
+        """Called with a partition that has a higher high watermark from its leader; None: no call."""
 
     def follow(self, partition: Partition) -> None:
         """Start to copy a partition from its leader, in its leader epoch."""

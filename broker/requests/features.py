@@ -44,7 +44,7 @@ _LAST_BEFORE_2 = {
 
 
 def advertised_versions(api: Api, transaction_version: int) -> Versions:
-    """The versions of an API that clients are told of. Those that belong to transaction.version 2 only with
+    """The versions of an API that clients see. Those that belong to transaction.version 2 only with
     that: a client that takes the newest version, whatever the features are, would mistake them."""
     last = api.advertised.last
     if transaction_version < BUMPING_VERSION:

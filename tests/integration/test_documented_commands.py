@@ -183,7 +183,7 @@ def test_levels_of_loggers(broker: BackgroundBroker, place: Path) -> None:
 
 
 def test_a_digest_that_nobody_else_reads(place: Path) -> None:
-    (command,) = commands(block("docs/operating.md", '(umask 077; echo "holdfast'))
+    (command,) = commands(block("docs/zookeeper.md", '(umask 077; echo "holdfast'))
     run(command.replace("/etc/holdfast", str(place)), place)
 
     file = place / "zookeeper.digest"

@@ -1,0 +1,1 @@
+"""Tests of a producer's transactions, against the fake cluster."""
