@@ -37,6 +37,10 @@ NOT_IN_KIO = {
     ("Produce", 1),
     ("Produce", 2),
     ("DescribeLogDirs", 0),
+    ("CreateDelegationToken", 0),
+    ("RenewDelegationToken", 0),
+    ("ExpireDelegationToken", 0),
+    ("DescribeDelegationToken", 0),
     # Spoken between brokers before Kafka 4.0.
     ("LeaderAndIsr", 5),
     ("LeaderAndIsr", 6),
@@ -58,8 +62,20 @@ SHARED = [
 ]
 QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
-DATETIMES = {"log_append_time_ms", "transaction_start_time_ms"}
-LONG_DURATIONS = {"retention_time_ms", "session_lifetime_ms"}
+DATETIMES = {
+    "log_append_time_ms",
+    "transaction_start_time_ms",
+    "issue_timestamp_ms",
+    "expiry_timestamp_ms",
+    "max_timestamp_ms",
+}
+LONG_DURATIONS = {
+    "retention_time_ms",
+    "session_lifetime_ms",
+    "max_lifetime_ms",
+    "renew_period_ms",
+    "expiry_time_period_ms",
+}
 
 
 def is_own(field: Field) -> bool:
