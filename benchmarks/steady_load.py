@@ -269,7 +269,7 @@ class SteadyLoad:
     def _told(self, partition: int, number: int, offset: int | None, error: str) -> None:
         account = self.partitions[partition]
         if offset is None:
-            account.failed[number] = error
+            account.failed[number] = error or "acknowledged without an offset"
             return
         account.acknowledged[number] = Acknowledged(offset, time.monotonic())
         with self._progress:
