@@ -178,6 +178,8 @@ def requests_of(api: Api, version: int, topic_id: uuid.UUID) -> Iterator[Request
             of_producers = build()
             of_producers.group = PRODUCERS_GROUP
             yield of_producers
+    if api.name == "InitProducerId":
+        yield dataclasses.replace(build(), transactional_id=None)
     if api.name == "InitProducerId" or (api.name == "Produce" and version >= 3):
         yield dataclasses.replace(build(), transactional_id="x")
 
