@@ -105,7 +105,10 @@ STAND_INS = (
                 "check_replica", "_is_denied", "FetchHandler.judged_shortcut", "Partition._divergence",
                 "Partition.record_fetch", "FetchSessions.asked_after_ms", "_check_fetched_epoch",
                 # Called, or around the call.
-                "Fetches.judged_again", "FetchSessions.close", "Watchers.sleep", "OWNED_MAX",
+                "Fetches.judged_again", "FetchSessions.close", "Watchers.sleep", "OWNED_MAX", "_is_awaited",
+                # Partitions with open transactions, or with aborted ones for a reader of committed records,
+                # are left to Python.
+                "Partition.last_stable_offset", "with_aborted",
                 # Another leader epoch than the partition's is left to Python.
                 "Partition.check_leader_epoch",
                 # Nothing of a fetch.
@@ -130,7 +133,8 @@ STAND_INS = (
                 # What they refuse is left to Python. What is not settled at once is settled there.
                 "Append.prepare", "Append.is_settled", "check_keys", "set_max_timestamp",
                 # Called.
-                "ProducerStates.check", "check_sequence", "REMEMBERED_BATCHES", "_SEQUENCE_MASK",
+                "ProducerStates.check", "ProducerStates.update", "check_sequence", "REMEMBERED_BATCHES",
+                "_SEQUENCE_MASK",
                 # A broker that stops, append ids and the first batch of a leader epoch are left to Python.
                 "Replicas.begin_hand_over", "named_append_of", "LeaderEpochs.begin",
                 # Nothing of a produce request.

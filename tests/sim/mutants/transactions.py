@@ -72,7 +72,7 @@ def _read_up_to_the_high_watermark() -> Sequence[Patch]:
 
 
 def _tell_of_none_aborted() -> Sequence[Patch]:
-    return [(partition, "aborted_between", lambda log, first, end: [])]
+    return [(partition, "with_aborted", lambda log, offset, max_bytes, read: (read, []))]
 
 
 def _begin_anew_with_each_batch() -> Sequence[Patch]:
