@@ -19,6 +19,7 @@ from kazoo.client import KazooClient
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.cluster import Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
+from tests.integration.waiting import until
 
 PROPERTIES = {
     "replica.lag.time.max.ms": "10000",
@@ -260,6 +261,16 @@ def test_a_replica_out_of_sync_leads_only_if_its_topic_allows_it(
         assert consume(cluster.bootstrap, "events", 20) == values(20)
 
 
+def remove_while_written(directory: Path) -> None:
+    """Remove a directory to which a broker still writes: a file may come between a look and a removal."""
+
+    def is_removed() -> bool:
+        shutil.rmtree(directory, ignore_errors=True)
+        return not directory.exists()
+
+    until(is_removed)
+
+
 def test_a_broker_stays_up_until_its_last_log_directory_fails(
     cluster: Cluster, states: States, tmp_path: Path
 ) -> None:
@@ -274,7 +285,7 @@ def test_a_broker_stays_up_until_its_last_log_directory_fails(
     create_topic(cluster.bootstrap, "events", partitions=4, replicas=2, config={"segment.bytes": "32768"})
     lost = {int(path.name.rpartition("-")[2]) for path in directories[0].glob("events-*")}
     assert 0 < len(lost) < 4
-    shutil.rmtree(directories[0])
+    remove_while_written(directories[0])
     batches: dict[str, object] = {"enable.idempotence": True, "batch.size": 16_000}
     for partition in range(4):
         # This fills a segment, and the next one cannot be created.
@@ -284,7 +295,7 @@ def test_a_broker_stays_up_until_its_last_log_directory_fails(
     for partition in range(4):
         states.wait_for_isr("events", partition, {2} if partition in lost else {1, 2})
     assert broker.running
-    shutil.rmtree(directories[1])
+    remove_while_written(directories[1])
     for partition in range(4):
         produce(cluster.bootstrap, "events", [bytes(20_000)] * 2, partition=partition, **batches)
         states.wait_for_isr("events", partition, {2})
