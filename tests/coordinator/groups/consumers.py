@@ -107,3 +107,12 @@ def told(world: GroupWorld, group: str = "g") -> ConsumerGroupInfo:
     request = world.new_request()
     world.perform(world.shard.consumers.describe(request, group))
     return world.answer(request, ConsumerGroupInfo)
+
+
+def group_of(world: GroupWorld, *names: str, **fields: Any) -> list[ConsumerMember]:
+    """Members that have settled."""
+    members = [ConsumerMember(world, name, **fields) for name in names]
+    for member in members:
+        assert member.join() is ErrorCode.NONE
+    settle(*members)
+    return members
