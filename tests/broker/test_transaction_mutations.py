@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast_log.broker.cleaning.transactions import PassTransactions
-from holdfast_log.broker.handlers import produce
+from holdfast_log.broker.handlers import end_txn, produce
+from holdfast_log.broker.handlers.end_txn import EndTxnHandler
 from holdfast_log.broker.log import aborted_search, producer_state, recovery
 from holdfast_log.broker.log.aborted_index import AbortedIndex
 from holdfast_log.broker.log.producer_state import NO_MARKER, ProducerStates
@@ -23,6 +24,7 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.broker.cleaning import test_transactions as of_cleaner
 from tests.broker.log import test_transactions as of_log
 from tests.broker.replication import test_transactions as of_leader
+from tests.broker.transactions import test_end_txn as of_end
 from tests.broker.world import World
 from tests.models.logs import sim_disk
 
@@ -95,6 +97,10 @@ def on_disk(test: Callable[[Any], None]) -> Check:
     return lambda _: test(sim_disk())
 
 
+def ending(test: Callable[[of_end.Coordinator], None]) -> Check:
+    return lambda path: test(of_end.Coordinator(path))
+
+
 def of(test: Callable[[], None]) -> Check:
     return lambda _: test()
 
@@ -109,6 +115,10 @@ def end_at_once(self: Transactions, first_offset: int, marker_offset: int) -> in
     stable = _end(self, first_offset, marker_offset)
     del self.unstable[first_offset]
     return stable
+
+
+async def check_nothing(self: EndTxnHandler, request: Any) -> None:
+    pass
 
 
 def noted_once(self: Verifying, producer_id: int, appends: Any) -> None:
@@ -177,6 +187,13 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     ),
     "a coordinator's word for a fenced producer is passed on": (
         verifying, "_note", note_as_it_is, fenced,
+    ),
+    "an owner commits after its grant has ended": (
+        EndTxnHandler, "_check_owners", check_nothing,
+        ending(of_end.test_an_owner_that_has_a_successor_commits_nothing_and_aborts),
+    ),
+    "a commit that is decided is refused when its owner is replaced": (
+        end_txn, "_COMMITTED", (), ending(of_end.test_a_commit_that_is_decided_stays_when_the_grant_ends),
     ),
     "readers of committed records stop nowhere": (
         Partition, "last_stable_offset", property(lambda self: self.high_watermark),

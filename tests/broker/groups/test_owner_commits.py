@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -31,9 +32,9 @@ GROUP = "index"
 OWNERS = "indexers"
 
 
-def coordinator(path: Path) -> GroupBroker:
+def coordinator(path: Path, **how: Any) -> GroupBroker:
     """A broker that coordinates groups, with a topic whose partition may be owned."""
-    broker = GroupBroker(path)
+    broker = GroupBroker(path, **how)
     broker.make_offsets_topic()
     broker.assign("t")
     broker.zookeeper.znodes[OWNED_TOPICS] = (b"", 0)
