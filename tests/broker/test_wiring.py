@@ -20,9 +20,14 @@ from holdfast_log.broker.settings.rows import ROWS, broker_settings
 from holdfast_log.broker.wiring.handlers import WiringError, build_handlers, handler_types
 from holdfast_log.broker.wiring.node import WiredBroker, build_broker
 from holdfast_log.broker.wiring.quotas import BROKER_CLIENT_ID
+from holdfast_log.clients.settings import SettingError, Settings
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
+from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from holdfast_log.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.broker.world import World
 
@@ -33,6 +38,10 @@ NOT_SERVED = {
 
 SETTINGS = broker_settings({"zookeeper.connect": "z:1"})
 ADMISSION = BrokerAdmission(frozenset(("PLAINTEXT",)), None, has_secret=False)
+CONSUMER_REQUESTS = (
+    ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0),
+    ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False),
+)
 
 
 @settings_group(ROWS)
@@ -78,12 +87,15 @@ class AskingForText(Handler[HeartbeatRequest, HeartbeatResponse]):
     def handle(self, context: RequestContext, request: HeartbeatRequest) -> None: ...
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> WiredBroker:
-    world = World(tmp_path)
+def whole_broker(world: World, settings: Settings = SETTINGS) -> WiredBroker:
     zookeeper = cast(ZooKeeper, SimpleNamespace(add_listener=lambda listener: None))
     identity = BrokerIdentity(1, "cluster", "PLAINTEXT")
-    return build_broker(SETTINGS, world.surroundings(zookeeper), world.logs, identity, ADMISSION, pytest.fail)
+    return build_broker(settings, world.surroundings(zookeeper), world.logs, identity, ADMISSION, pytest.fail)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> WiredBroker:
+    return whole_broker(World(tmp_path))
 
 
 def test_every_api_has_one_handler_in_a_whole_broker(broker: WiredBroker) -> None:
@@ -91,6 +103,40 @@ def test_every_api_has_one_handler_in_a_whole_broker(broker: WiredBroker) -> Non
     assert {name for name, count in found.items() if count > 1} == set()
     assert {api.name for api in APIS.values()} - set(found) == NOT_SERVED
     assert sorted(api.name for api in broker.cluster.dispatcher.apis) == sorted(found)
+
+
+class TestProtocolsOfGroups:
+    def answers(self, tmp_path: Path, protocols: str, request: Request[Any]) -> tuple[set[int], list[Any]]:
+        """The APIs that are announced, and the answers to a request; none if the connection was closed."""
+        world = World(tmp_path)
+        settings = {"zookeeper.connect": "z:1", "group.coordinator.rebalance.protocols": protocols}
+        broker = whole_broker(world, broker_settings(settings))
+        world.dispatcher = broker.cluster.dispatcher
+        client = world.client()
+        said = client.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+        client.ask(request)
+        answers = client.answers()
+        assert client.connection.is_closed == (answers == [])
+        return {row.api_key for row in said.api_keys}, answers
+
+    @pytest.mark.parametrize("request_", CONSUMER_REQUESTS, ids=lambda request: request.api.name)
+    @pytest.mark.parametrize(("protocols", "is_there"), [("classic,consumer", True), ("classic", False)])
+    def test_apis_of_a_protocol_that_is_switched_off_do_not_exist(
+        self,
+        tmp_path: Path,
+        request_: Request[Any],
+        protocols: str,
+        is_there: bool,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        announced, answers = self.answers(tmp_path, protocols, request_)
+        assert (request_.api.key in announced, len(answers)) == (is_there, int(is_there))
+        assert (f"API {request_.api.key}, which this broker does not have" in caplog.text) != is_there
+        assert HeartbeatRequest.api.key in announced
+
+    def test_classic_cannot_be_switched_off(self) -> None:
+        with pytest.raises(SettingError, match="expected classic or classic,consumer"):
+            broker_settings({"zookeeper.connect": "z:1", "group.coordinator.rebalance.protocols": "consumer"})
 
 
 def test_other_brokers_are_recognised_by_the_client_ids_of_their_channels(broker: WiredBroker) -> None:
