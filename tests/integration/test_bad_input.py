@@ -138,6 +138,8 @@ def broker(cluster_of_module: Cluster) -> Iterator[BackgroundBroker]:
         "socket.request.max.bytes": str(FRAME_BYTES_MAX),
         "socket.request.max.elements": "20000",
         "quota.controller.mutation.default": "1000000",
+        # The neighbour has to be served also while a busy machine delays the contact with ZooKeeper.
+        "zookeeper.session.timeout.ms": "60000",
     }
     (process,) = cluster_of_module.start(1, properties)
     for topic in ("neighbour", "target"):
