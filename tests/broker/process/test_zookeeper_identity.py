@@ -46,7 +46,8 @@ def test_a_digest_alone_restricts_nothing(digest_file: Path) -> None:
 
 def test_restricted_znodes_need_a_digest() -> None:
     with pytest.raises(
-        SettingError, match=r"zookeeper\.set\.acl=true .* zookeeper\.digest\.file: name a file"
+        SettingError,
+        match=r"zookeeper\.set\.acl=true .* zookeeper\.digest\.file or zookeeper\.sasl\.file: name a file",
     ):
         zookeeper_identity(None, restricts=True)
 

@@ -187,8 +187,8 @@ class TestManagedGroups:
 
 
 def test_keys_of_unknown_versions_decode_to_none() -> None:
-    """For example those of Kafka 4's consumer groups."""
-    assert decode_key(b"\x00\x03\x00\x01g") is None
+    """For example those of Kafka 4's share groups."""
+    assert decode_key(b"\x00\x0a\x00\x01g") is None
 
 
 @given(st.binary(max_size=60))
