@@ -9,6 +9,9 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from holdfast_log.broker.log import names
+from holdfast_log.broker.log.aborted_index import decode_entries
+from holdfast_log.broker.log.aborted_search import aborted_between
+from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.copying import append_as_follower
 from holdfast_log.broker.log.damage import Damage
 from holdfast_log.broker.log.flush_job import flush_at_once
@@ -20,6 +23,7 @@ from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.repair import REPAIR_INTERVAL_MS, Repairs
 from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -30,7 +34,8 @@ from holdfast_log.protocol.messages.fetch import (
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.log.test_manager import Broker
 from tests.broker.replication.replica_logs import TOPIC_ID
-from tests.models.logs import NOW_MS, append, headers_of, read_all, reopen, sim_disk
+from tests.models.logs import NOW_MS, append, append_as_leader, headers_of, read_all, reopen, sim_disk
+from tests.models.transactional import transactional_batch
 
 LOCAL, LEADER = 1, 2
 AT = TopicPartition("t", 0)
@@ -63,8 +68,7 @@ class Scene:
         self.broker = Broker(self.disk, ("/data",), **SETTINGS, **config)
         logs = self.broker.logs
         self.log = logs.get_or_create(AT, TOPIC_ID)
-        for number in range(BATCHES):
-            append(self.log, NOW_MS + number, NOW_MS + number, leader_epoch=number // 8)
+        self.fill()
         assert len(self.log.segments) == 3
         flush_at_once(self.log)
         self.follower = Partition("t", 0, TOPIC_ID, LOCAL, self.log)
@@ -81,6 +85,10 @@ class Scene:
             self._announce,
         )
         logs.add_damage_listener(self.repairs.log_damaged)
+
+    def fill(self) -> None:
+        for number in range(BATCHES):
+            append(self.log, NOW_MS + number, NOW_MS + number, leader_epoch=number // 8)
 
     def _copy_of_log(self, removed: Callable[[int], bool]) -> Log:
         copy = create_log(sim_disk(2), LoadRequest(AT, "/data/t-0", self.log.settings, NOW_MS))
@@ -131,6 +139,37 @@ class Scene:
         """Names of the files of the damaged segment that only a repair makes."""
         found = self.disk.list(self.log.directory)
         return [name for name in found if name.endswith((names.TEMPORARY, names.DAMAGED))]
+
+
+class AbortingScene(Scene):
+    """Its log has nothing but aborted transactions."""
+
+    def fill(self) -> None:
+        for producer_id in range(20):
+            for batch in (
+                transactional_batch(producer_id=producer_id),
+                end_marker_batch(producer_id, 0, EndMarker(is_commit=False), NOW_MS),
+            ):
+                origin = AppendOrigin.COORDINATOR
+                append_as_leader(self.log, memoryview(batch), 0, origin=origin, now_ms=NOW_MS)
+
+
+def test_a_repair_leaves_readers_told_of_every_aborted_transaction() -> None:
+    scene = AbortingScene()
+    path = scene.segment.path_of(names.TRANSACTION_INDEX)
+    before, end = scene.disk.read(path), scene.log.log_end_offset
+    assert len(decode_entries(before)) > 3
+    scene.disk.rot(scene.segment.path, 200, 3)
+    scene.examine()
+    assert scene.log.damages == [] and scene.files() == []
+    assert scene.disk.read(path) == before
+    told = aborted_between(scene.log, 0, end)
+    assert len(told[0]) == 20
+    assert told == aborted_between(scene.leader_log, 0, end)
+    scene.disk.remove(path)
+    # Recovery after a kill makes the index anew from the repaired batches.
+    assert aborted_between(reopen(scene.disk, scene.log, is_clean=False), 0, end) == told
+    assert scene.disk.read(path) == before
 
 
 @pytest.mark.parametrize("position", [8, 17, 200, 650])
