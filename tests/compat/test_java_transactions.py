@@ -28,6 +28,7 @@ SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "offsets.topic.replication.factor": "1",
 }
+READ_COMMITTED = {"isolation.level": "read_committed"}
 WAIT_S = 120
 
 
@@ -76,7 +77,7 @@ def test_a_java_producer_uses_the_version_of_transactions_that_is_announced(
     assert described(broker.port, "beside").producer_epoch == 0
     committed = [b"value %d" % number for number in range(COUNT) if number % 3 != 2]
     for partition, expected in enumerate([[*committed, b"beside 0", b"beside 2"], committed]):
-        found = consume(broker.address, "t", len(expected), partition, **{"isolation.level": "read_committed"})
+        found = consume(broker.address, "t", len(expected), partition, **READ_COMMITTED)
         assert sorted(found) == sorted(expected)
     consumer = kafka.Consumer({"bootstrap.servers": broker.address, "group.id": "g"})
     (position,) = consumer.committed([kafka.TopicPartition("t", 0)], WAIT_S)
