@@ -61,7 +61,10 @@ SOFTWARE = (
         f"Apache Kafka's command-line tools {VERSION}", "",
         r"config_command|acl_command|dump\(|kafka_tools|TransactionsTool", "this", VERSION,
     ),
-    Software("Apache Kafka's Java clients", "", r"DescribeTopics|Transactions\.java", "this", VERSION),
+    Software(
+        "Apache Kafka's Java clients", "", r"DescribeTopics|(Transactions|ConsumerGroup)\.java", "this",
+        VERSION,
+    ),
     Software("librdkafka's mock brokers (our clients)", "confluent-kafka", r"test\.mock\.num\.brokers|mock"),
     Software("kio (every message, byte for byte)", "kio", r"import kio|from kio"),
     Software("Prometheus", "", r"prometheus_program|promtool|which\(\"prometheus\"\)", demanded="any"),

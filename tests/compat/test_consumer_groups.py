@@ -1,4 +1,4 @@
-"""confluent-kafka in groups of KIP-848 (`group.protocol=consumer`): members come and leave."""
+"""confluent-kafka and Java in groups of KIP-848 (`group.protocol=consumer`): members come and leave."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from benchmarks import apache_kafka
+from benchmarks.apache_kafka import KRAFT_VERSION, NoKafkaError
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
 
+DRIVER = Path(__file__).parent / "drivers" / "ConsumerGroup.java"
 PARTITIONS = 6
 PROPERTIES = {
     "offsets.topic.num.partitions": "4",
@@ -221,3 +225,21 @@ def test_a_group_without_members_changes_its_protocol(broker: BackgroundBroker, 
         member.consumer.commit(asynchronous=False)
         member.consumer.close()
         produce(broker, topic, 6)
+
+
+def test_javas_consumers_share_and_take_over(broker: BackgroundBroker, topic: str, tmp_path: Path) -> None:
+    pytest.importorskip("re2", reason="google-re2 is not installed: brokers match no regular expressions")
+    try:
+        command = apache_kafka.java(tmp_path, version=KRAFT_VERSION)
+    except NoKafkaError as error:
+        pytest.skip(str(error))
+    produce(broker, topic, 60)
+    done = subprocess.run(
+        [*command, str(DRIVER), broker.address, topic, topic, f"{topic}.*"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["shared 3 3", "took over 6", "matched 6", "read 60"]
