@@ -49,12 +49,13 @@ _log = logging.getLogger(__name__)
 _TURN_BYTES = 1024 * 1024
 """Maximum bytes that one connection receives, or sends, in one turn of the reactor."""
 
+_TURN_ACCEPTS = 8
+"""Maximum number of connections that one port accepts in one turn of the reactor. One takes 0.2 ms."""
+
 _LINGER_S = 5.0
 """Maximum time in seconds for a closing connection to send its queue and for its peer to close."""
 
-
 _PEER_IS_GONE = frozenset((errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT))
-
 
 _receive_whole = None if WIRE is None else WIRE.receive
 """The frames received, if they are small and whole; otherwise the number of bytes received, or None if
@@ -435,6 +436,12 @@ class _FramePort(tcp.Port):
         self._options.apply(sock)
         self.pacing = begin_unpaced(sock)
         return sock
+
+    def doRead(self) -> None:
+        # Twisted raises the number with each turn that uses it up, without an end: where thousands connect
+        # again and again, one turn of the reactor would accept them all before anybody else is served.
+        self.numberAccepts = min(self.numberAccepts, _TURN_ACCEPTS)
+        super().doRead()
 
 
 class _TcpPort:

@@ -423,6 +423,24 @@ async def test_a_busy_connection_yields_to_other_calls(
 
 
 @on_reactor
+async def test_a_crowd_of_new_connections_yields_to_other_calls() -> None:
+    accepted = [0]  # in each turn of the reactor
+
+    def accept(peer: Address) -> None:
+        if accepted[-1] == 0:
+            reactor.callLater(0, accepted.append, 0)
+        accepted[-1] += 1
+
+    port = TcpNetwork(reactor).listen("127.0.0.1", 0, accept)
+    with contextlib.ExitStack() as crowd:
+        for _ in range(40):
+            crowd.enter_context(socket.create_connection((port.address.host, port.address.port)))
+        await until(lambda: sum(accepted) == 40)
+    port.close()
+    assert max(accepted) == transport._TURN_ACCEPTS
+
+
+@on_reactor
 async def test_descriptors_and_memory_do_not_leak() -> None:
     with serving(echo) as server:
 
