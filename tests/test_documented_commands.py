@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.documented import CommandBlock, blocks, commands, hidden_commands
+from tests.faults.cells import ALL_CELLS
 
 HOME = Path(__file__).parents[1]
 HERE = "tests/integration/test_documented_commands.py"
@@ -125,6 +127,24 @@ def test_every_named_test_exists(test: str) -> None:
     ]
 
     assert name in functions
+
+
+def test_every_failure_drill_of_the_operating_guide_names_what_runs_it() -> None:
+    drills = (
+        (HOME / "docs" / "operating.md").read_text().partition("## Failure drills\n")[2].partition("\n## ")[0]
+    )
+    rows = [line for line in drills.splitlines() if line.startswith("| ")][2:]
+    cells = {each.name for each in ALL_CELLS}
+
+    assert len(rows) > 10
+    for row in rows:
+        runners = re.findall(r"`([\w./:-]+)`", row.split(" | ")[-1])
+        assert runners, row
+        for runner in runners:
+            if "::" in runner:
+                test_every_named_test_exists(runner)
+            else:
+                assert runner in cells
 
 
 @pytest.mark.parametrize(("key", "test"), [(k, v) for k, v in EXECUTED.items() if v.startswith(HERE)])
