@@ -133,7 +133,7 @@ MUTATIONS = (
         "readers of committed records read up to the high watermark",
         _read_up_to_the_high_watermark,
     ),
-    _mutation("aborted-not-told", "readers are told of no aborted transactions", _tell_of_none_aborted),
+    _mutation("aborted-not-told", "readers learn of no aborted transactions", _tell_of_none_aborted),
     _mutation(
         "begins-with-each-batch", "each batch begins a transaction of its own", _begin_anew_with_each_batch
     ),
