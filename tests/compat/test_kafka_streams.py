@@ -1,0 +1,128 @@
+"""A word count of Kafka Streams with exactly_once_v2, under kill -9 of the program and of brokers."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks import apache_kafka
+from benchmarks.apache_kafka import STREAMS, VERSION, NoKafkaError
+from holdfast_log.clients.admin import LATEST, Admin, NewTopic
+from holdfast_log.coordinator.parent_process import die_with_parent
+from holdfast_log.protocol.topic_partition import TopicPartition
+from tests.cluster import Cluster
+from tests.integration.clients import produce
+from tests.integration.waiting import until
+
+kafka = pytest.importorskip("confluent_kafka")
+pytestmark = pytest.mark.timeout(1500)
+
+DRIVER = Path(__file__).parent / "drivers" / "WordCount.java"
+PARTITIONS = 2
+LINES = 60
+WORDS = ("lorem", "ipsum", "dolor", "sit", "amet", "consetetur", "sadipscing", "elitr")
+WAIT_S = 400
+SETTINGS = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "offsets.topic.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+@contextmanager
+def counting(command: list[str], log: Path) -> Iterator[None]:
+    """The program, which is killed at the end."""
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=die_with_parent
+        )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ends(bootstrap: str, topic: str) -> int:
+    """The sum of the end offsets of a topic's partitions."""
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        found = admin.list_offsets({TopicPartition(topic, index): LATEST for index in range(PARTITIONS)})
+    return sum(each.offset for each in found.values())
+
+
+class Reader:
+    """Reads the counts that are committed, and keeps them in their order for each word."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.counts: dict[str, list[int]] = {word: [] for word in WORDS}
+        config = {"bootstrap.servers": bootstrap, "group.id": "r", "isolation.level": "read_committed"}
+        self._consumer = kafka.Consumer({**config, "enable.auto.commit": False, "log_level": 0})
+        self._consumer.assign([kafka.TopicPartition("counts", index, 0) for index in range(PARTITIONS)])
+
+    def has(self, count: int) -> bool:
+        """Whether so many counts have been read, after a look."""
+        for found in self._consumer.consume(500, 1.0):
+            if found.error() is None:
+                self.counts[found.key().decode()].append(int(found.value()))
+        return sum(map(len, self.counts.values())) >= count
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def write_lines(bootstrap: str, rng: random.Random, truth: Counter[str]) -> None:
+    """Write lines of random words to both partitions, and count the words."""
+    for partition in range(PARTITIONS):
+        lines = [" ".join(rng.choices(WORDS, k=5)) for _ in range(LINES)]
+        values = [line.encode() for line in lines]
+        produce(bootstrap, "lines", values, partition, **{"enable.idempotence": True})
+        for line in lines:
+            truth.update(line.split())
+
+
+def test_words_are_counted_exactly_once_while_program_and_brokers_are_killed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Every count is written: those of each word are 1, 2, 3 … without a gap and without one twice."""
+    try:
+        java = apache_kafka.java(tmp_path, artifacts=STREAMS, version=VERSION)
+    except NoKafkaError as error:
+        pytest.skip(str(error))
+    brokers = cluster.start(3, SETTINGS)
+    bootstrap = cluster.bootstrap
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        config = {"min.insync.replicas": "2"}
+        admin.create_topics([NewTopic(name, PARTITIONS, 3, config) for name in ("lines", "counts")])
+    rng, truth = random.Random(1), Counter[str]()
+    command = [*java, str(DRIVER), bootstrap, "lines", "counts", str(tmp_path / "state")]
+    log = tmp_path / "word-count.log"
+    reader = Reader(bootstrap)
+    try:
+        with counting(command, log):
+            write_lines(bootstrap, rng, truth)
+            until(lambda: ends(bootstrap, "counts") > 0, WAIT_S)
+            write_lines(bootstrap, rng, truth)
+        # Killed, maybe within a transaction, which the coordinator ends at its timeout.
+        write_lines(bootstrap, rng, truth)
+        with counting(command, log):
+            for broker in brokers:
+                before = ends(bootstrap, "counts")
+                cluster.lose(broker)
+                write_lines(bootstrap, rng, truth)
+                cluster.make_whole()
+                until(lambda seen=before: ends(bootstrap, "counts") > seen, WAIT_S)
+            until(lambda: reader.has(truth.total()), WAIT_S)
+        reader.has(truth.total() + 1)
+    finally:
+        reader.close()
+        print(f"--- log of the program\n{log.read_text()[-6000:] if log.exists() else ''}")
+    for word, counts in reader.counts.items():
+        assert counts == list(range(1, truth[word] + 1)), word
