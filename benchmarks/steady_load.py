@@ -34,9 +34,13 @@ _PADDING = b"steadily, one record after another, "
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Offset and time at which the broker acknowledged a record."""
+    """Offset and time at which the broker acknowledged a record.
 
-    offset: int
+    The offset is None where librdkafka took the answer for a later record of the partition for that of this
+    one too: it does so for records whose own answer did not arrive, and that it was about to send again.
+    """
+
+    offset: int | None
     at: float
 
 
@@ -81,7 +85,11 @@ class PartitionAccount:
 
 
 ReportOutcome: TypeAlias = Callable[[int, int, int | None, str], None]
-"""Called with (partition, number, offset or None, error) for the outcome of one record."""
+"""Called with (partition, number, offset or None, error or "") for the outcome of one record."""
+
+
+def _said(error: object | None) -> str:
+    return "" if error is None else str(error) or repr(error)
 
 
 class Client(Protocol):
@@ -123,7 +131,7 @@ class StockClient:
 
     def send(self, partition: int, number: int, value: bytes) -> bool:
         def delivered(error: Any, message: Any) -> None:
-            self._told(partition, number, None if error else message.offset(), str(error or ""))
+            self._told(partition, number, message.offset(), _said(error))
 
         try:
             self._producer.produce(self._topic, value, partition=partition, on_delivery=delivered)
@@ -152,8 +160,8 @@ class OwnClient:
 
     def send(self, partition: int, number: int, value: bytes) -> bool:
         def completed(response: SendResponse) -> None:
-            offset = None if response.error else response.offset
-            self._told(partition, number, offset, str(response.error or ""))
+            error = response.error
+            self._told(partition, number, None if error else response.offset, _said(error))
 
         self._producer.send(Message(self._topic, value=value, partition=partition)).on_completion(completed)
         return True
@@ -268,8 +276,8 @@ class SteadyLoad:
 
     def _told(self, partition: int, number: int, offset: int | None, error: str) -> None:
         account = self.partitions[partition]
-        if offset is None:
-            account.failed[number] = error or "acknowledged without an offset"
+        if error:
+            account.failed[number] = error
             return
         account.acknowledged[number] = Acknowledged(offset, time.monotonic())
         with self._progress:

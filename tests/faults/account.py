@@ -55,7 +55,7 @@ def compare(account: PartitionAccount, stored: Sequence[tuple[int, int]]) -> Fin
     for number, acknowledged in account.acknowledged.items():
         if number not in places:
             lost += 1
-        elif acknowledged.offset not in places[number]:
+        elif acknowledged.offset is not None and acknowledged.offset not in places[number]:
             misplaced += 1
     sent = len(account.sent_at)
     numbers = [number for _, number in stored]

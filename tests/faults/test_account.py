@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from benchmarks.steady_load import Acknowledged, PartitionAccount
 from tests.faults.account import Findings, compare
 
 
-def account(acknowledged: dict[int, int], sent: int = 5) -> PartitionAccount:
+def account(acknowledged: Mapping[int, int | None], sent: int = 5) -> PartitionAccount:
     return PartitionAccount(
         sent_at=[0.0] * sent,
         acknowledged={number: Acknowledged(offset, 0.0) for number, offset in acknowledged.items()},
@@ -26,6 +28,11 @@ def test_an_unacknowledged_record_may_be_present_or_absent() -> None:
     found = compare(account({0: 0, 3: 2}), [(0, 0), (1, 1), (2, 3)])
 
     assert found.faults == {}
+
+
+def test_a_record_that_is_acknowledged_without_an_offset_has_to_be_stored_somewhere() -> None:
+    assert compare(account({0: 0, 1: None}), [(0, 0), (1, 1)]).faults == {}
+    assert compare(account({0: 0, 1: None}), [(0, 0)]).faults == {"lost": 1}
 
 
 @pytest.mark.parametrize(

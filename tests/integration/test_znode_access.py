@@ -120,7 +120,7 @@ def test_a_broker_without_the_password_says_what_is_missing(cluster: Cluster, di
     other.start()
     assert other.wait() == 1
     assert "ZooKeeper does not let this broker use /" in other.log
-    assert "set zookeeper.digest.file to the file that the other brokers have" in other.log
+    assert "set zookeeper.digest.file or zookeeper.sasl.file to what the other brokers have" in other.log
     assert broker.running
 
 
@@ -191,7 +191,7 @@ def migrate(cluster: Cluster, acl: str, digest_file: Path | None) -> subprocess.
 
 def test_the_migration_says_what_it_needs(cluster: Cluster) -> None:
     done = migrate(cluster, "secure", None)
-    assert done.returncode == 1 and "zookeeper.digest.file: name a file" in done.stderr
+    assert done.returncode == 1 and "zookeeper.digest.file or zookeeper.sasl.file: name a file" in done.stderr
     assert "Traceback" not in done.stderr
 
 
