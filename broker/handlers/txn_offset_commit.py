@@ -108,9 +108,8 @@ class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResp
         """Raises BrokerError unless the transaction has the partition that stores the group."""
         partition = TopicPartition(OFFSETS_TOPIC, index)
         adds = context.version >= _FIRST_VERSION_THAT_ADDS
-        ask = self.verifier.add if adds else self.verifier.verify
-        errors = await ask(
-            request.transactional_id, request.producer_id, request.producer_epoch, (partition,)
+        errors = await self.verifier.verify(
+            request.transactional_id, request.producer_id, request.producer_epoch, (partition,), adds=adds
         )
         knows_abortable = context.version >= _FIRST_VERSION_WITH_ABORTABLE
         # As Kafka: this request has never told of fenced producers in the newer word.

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeAlias
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.replicas import Replicas
@@ -56,35 +56,13 @@ class TransactionVerifier(Protocol):
         producer_id: int,
         producer_epoch: int,
         partitions: Sequence[TopicPartition],
+        *,
+        adds: bool = False,
     ) -> Deferred[Verdicts]:
         """Fires with a verdict for each partition: NONE if it belongs to the producer's open transaction. An
-        error of a coordinator that cannot be asked now means that the producer has to try again."""
+        error of a coordinator that cannot be asked now means that the producer has to try again. `adds`: the
+        partitions are added to the transaction, which begins if none is open."""
         ...
-
-    def add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-    ) -> Deferred[Verdicts]:
-        """As `verify`, but adds the partitions to the transaction, which begins if none is open."""
-        ...
-
-
-class NoCoordinator:
-    """Confirms every transaction. For logs whose transactions nobody coordinates."""
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-    ) -> Deferred[Verdicts]:
-        return succeed(dict.fromkeys(partitions, ErrorCode.NONE))
-
-    add = verify
 
 
 class Verifying:
@@ -168,10 +146,14 @@ class _Question:
         verifier = self.verifying.verifier
         assert verifier is not None
         self.verifying.note_markers(self.producer_id, self.appends)
-        ask = verifier.verify if self.until_ms is None else verifier.add
         partitions = [append.topic_partition for append in self.appends]
-        asked = ask(self.transactional_id, self.producer_id, self.producer_epoch, partitions)
-        return asked.addCallback(self._answered)
+        return verifier.verify(
+            self.transactional_id,
+            self.producer_id,
+            self.producer_epoch,
+            partitions,
+            adds=self.until_ms is not None,
+        ).addCallback(self._answered)
 
     def _answered(self, verdicts: Verdicts) -> Deferred[None] | None:
         if ErrorCode.CONCURRENT_TRANSACTIONS in verdicts.values():

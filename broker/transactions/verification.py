@@ -67,39 +67,19 @@ class CoordinatorVerifier:
         producer_id: int,
         producer_epoch: int,
         partitions: Sequence[TopicPartition],
+        *,
+        adds: bool = False,
     ) -> Deferred[Errors]:
         """Fires with an error for each partition: NONE if the producer's open transaction has it,
         TRANSACTION_ABORTABLE if not. PRODUCER_FENCED and INVALID_PRODUCER_ID_MAPPING: this is not the
         producer any more. CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS
-        and NOT_COORDINATOR: ask again later. Never fails."""
-        return self._ask(transactional_id, producer_id, producer_epoch, partitions, verify_only=True)
-
-    def add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-    ) -> Deferred[Errors]:
-        """As `verify`, but adds the partitions to the transaction, which begins if none is open."""
-        return self._ask(transactional_id, producer_id, producer_epoch, partitions, verify_only=False)
-
-    def _ask(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        verify_only: bool,
-    ) -> Deferred[Errors]:
+        and NOT_COORDINATOR: ask again later. `adds`: the partitions are added to the transaction, which
+        begins if none is open. Never fails."""
         try:
             broker_id = self._leader_of(transactional_id)
         except BrokerError as error:
             return succeed(dict.fromkeys(partitions, error.code))
-        question = _Question(
-            transactional_id, producer_id, producer_epoch, partitions, verify_only, Deferred()
-        )
+        question = _Question(transactional_id, producer_id, producer_epoch, partitions, not adds, Deferred())
         self._coordinators.setdefault(broker_id, _Coordinator()).waiting.append(question)
         self._flush(broker_id)
         return question.done

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -45,7 +45,7 @@ from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.broker.replication.settings import LEADER_ONLY
 from holdfast_log.broker.replication.transaction_markers import TransactionMarkers
-from holdfast_log.broker.replication.verifying import AddingLimits, NoCoordinator, Verifying
+from holdfast_log.broker.replication.verifying import AddingLimits, Verdicts, Verifying
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
@@ -74,6 +74,7 @@ from holdfast_log.protocol.messages.produce import (
     TopicProduceData,
 )
 from holdfast_log.protocol.messages.update_metadata import UpdateMetadataPartitionState
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.batches import START_MS
 from tests.models.orders import (
     broker_metadata,
@@ -172,6 +173,21 @@ class NotedCopier:
         self.followed.pop(partition.key, None)
 
 
+class ConfirmsAll:
+    """Coordinators who know every transaction."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool = False,
+    ) -> Deferred[Verdicts]:
+        return succeed(dict.fromkeys(partitions, ErrorCode.NONE))
+
+
 class World:
     """A broker without its process; its id is 1 by default."""
 
@@ -240,7 +256,7 @@ class World:
         held = HeldRequests()
         decompression = DecompressionBudget(self.workers, DecompressionLimits(decompression_max_bytes))
         self.verifying = Verifying(self.replicas, self.clock, AddingLimits(100, 20))
-        self.verifying.verifier = NoCoordinator()
+        self.verifying.verifier = ConfirmsAll()
         self.markers = TransactionMarkers(self.replicas)
         choice = ReplicaChoice(ReplicaSelection(replica_selector), self.metadata, local_id)
         self.fetches = Fetches(self.replicas, self.metadata, self.workers, choice)

@@ -56,17 +56,19 @@ class Coordinator:
         """The epochs of the questions that were additions."""
 
     def verify(
-        self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool = False,
     ) -> Deferred[Verdicts]:
+        if adds:
+            self.added.append(producer_epoch)
         answer: Deferred[Verdicts] = Deferred()
-        self.asked.append((transactional_id, producer_id, epoch, partitions, answer))
+        self.asked.append((transactional_id, producer_id, producer_epoch, partitions, answer))
         return answer
-
-    def add(
-        self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
-    ) -> Deferred[Verdicts]:
-        self.added.append(epoch)
-        return self.verify(transactional_id, producer_id, epoch, partitions)
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, number: int = 0) -> None:
         *_, partitions, answer = self.asked.pop(number)

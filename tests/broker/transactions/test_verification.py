@@ -91,7 +91,7 @@ def test_a_question_names_the_transaction_and_is_answered_for_each_partition() -
 
 def test_an_addition_is_no_question() -> None:
     world = Coordinators()
-    world.verifier.add("x", 7, 0, [A0])
+    world.verifier.verify("x", 7, 0, [A0], adds=True)
     assert not world.asked[0][1].transactions[0].verify_only
 
 
