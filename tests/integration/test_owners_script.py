@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
-from typing import Any
+import functools
 
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.ownership import IF_FREE
 from tests.cluster import Cluster
-from tests.integration import clients
+from tests.integration import clients, scripts
 from tests.integration.owners import Owner
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "owners.sh"
-
-
-def run(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(SCRIPT), "--bootstrap-server", bootstrap, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-
-
-def rows(bootstrap: str, *arguments: str) -> list[dict[str, Any]]:
-    done = run(bootstrap, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+run = functools.partial(scripts.run, "owners")
+rows = functools.partial(scripts.rows, "owners")
 
 
 def test_owners_history_and_queue_are_shown_and_an_owner_is_released(cluster: Cluster) -> None:

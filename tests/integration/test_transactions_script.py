@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
+import functools
 from typing import Any
 
 import pytest
@@ -13,11 +11,11 @@ from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
+from tests.integration import scripts
 from tests.integration.waiting import until
 
 kafka = pytest.importorskip("confluent_kafka")
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "transactions.sh"
 WAIT_S = 120
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
@@ -27,16 +25,8 @@ SETTINGS = {
 AT = TopicPartition("journal", 0)
 
 
-def run(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(SCRIPT), "--bootstrap-server", bootstrap, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-
-
-def rows(bootstrap: str, *arguments: str) -> list[dict[str, Any]]:
-    done = run(bootstrap, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+run = functools.partial(scripts.run, "transactions")
+rows = functools.partial(scripts.rows, "transactions")
 
 
 def begin(bootstrap: str, transactional_id: str, value: bytes) -> Any:

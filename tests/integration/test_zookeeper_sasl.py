@@ -14,13 +14,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from holdfast_log.clients.admin import Admin, NewTopic
-from holdfast_log.clients.errors import ClientError
 from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess
-from holdfast_log.protocol.errors import BrokerError, TopicExistsError
 from tests.cluster import Cluster
 from tests.integration import clients
-from tests.integration.waiting import until
+from tests.integration.waiting import until_created
 
 pytest.importorskip("puresasl", reason="the extra zookeeper-sasl is not installed")
 
@@ -112,18 +109,7 @@ def test_brokers_work_with_sasl_and_nobody_else_may_write(users: WithUsers, clus
     assert refused(cluster.zookeeper_connect, path, user("other", "of-others"))
     assert not refused(cluster.zookeeper_connect, path, user("broker", "of-brokers"))
     users.server.restart()
-
-    def is_created() -> bool:
-        try:
-            with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
-                admin.create_topics([NewTopic("later", partitions=1, replication_factor=2)])
-        except TopicExistsError:
-            return True
-        except (BrokerError, ClientError):
-            return False
-        return True
-
-    until(is_created)
+    until_created(cluster.bootstrap, "later", replicas=2)
     clients.produce(cluster.bootstrap, "later", [b"one", b"two"], acks="all")
     assert clients.consume(cluster.bootstrap, "later", 2) == [b"one", b"two"]
     assert not any("of-brokers" in broker.log for broker in cluster.brokers)

@@ -18,15 +18,12 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from holdfast_log.broker.process.zookeeper_identity import make_digest_file
-from holdfast_log.clients.admin import Admin, NewTopic
-from holdfast_log.clients.errors import ClientError
 from holdfast_log.coordinator.tools.zookeeper_jars import find_jars
 from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess, free_port
-from holdfast_log.protocol.errors import BrokerError, TopicExistsError
 from tests.certificates import BOTH_NAMES, Authority
 from tests.cluster import Cluster
 from tests.integration import clients
-from tests.integration.waiting import until
+from tests.integration.waiting import until_created
 
 HOME = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
@@ -100,18 +97,7 @@ def test_brokers_work_over_tls_and_after_the_server_has_been_away(secure: Secure
     cluster.start(2, secure.properties())
     clients.create_topic(cluster.bootstrap, "orders", 2, 2)
     secure.server.restart()
-
-    def is_created() -> bool:
-        try:
-            with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
-                admin.create_topics([NewTopic("later", partitions=1, replication_factor=2)])
-        except TopicExistsError:
-            return True
-        except (BrokerError, ClientError):
-            return False
-        return True
-
-    until(is_created)
+    until_created(cluster.bootstrap, "later", replicas=2)
     clients.produce(cluster.bootstrap, "later", [b"one", b"two"], acks="all")
     assert clients.consume(cluster.bootstrap, "later", 2) == [b"one", b"two"]
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.clients.errors import ClientError
+from holdfast_log.protocol.errors import BrokerError, TopicExistsError
+
 DEADLINE_S = 120.0
 
 
@@ -14,3 +18,19 @@ def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def until_created(bootstrap: str, topic: str, *, replicas: int) -> None:
+    """Create a topic of one partition at brokers that may have to find ZooKeeper first."""
+
+    def is_created() -> bool:
+        try:
+            with Admin({"bootstrap.servers": bootstrap}) as admin:
+                admin.create_topics([NewTopic(topic, partitions=1, replication_factor=replicas)])
+        except TopicExistsError:
+            return True
+        except (BrokerError, ClientError):
+            return False
+        return True
+
+    until(is_created)
