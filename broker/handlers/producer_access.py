@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.broker.log.settings import CLAIMED, REQUIRED
 from holdfast_log.broker.ownership import requests
 from holdfast_log.broker.ownership.answers import Standings
 from holdfast_log.broker.ownership.claims import AccessClaim, wait_until_ms
-from holdfast_log.broker.ownership.guards import CLAIMED, REQUIRED
 from holdfast_log.broker.ownership.rules import NO_EPOCH
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.ownership.settings import SessionTimeouts

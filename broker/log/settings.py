@@ -38,6 +38,9 @@ _CODECS = {
 COMPRESSION_TYPES = (*_CODECS, KEEP_PRODUCERS_CODEC)
 """Values of `compression.type`."""
 
+OFF, CLAIMED, REQUIRED = "off", "claimed", "required"
+"""Values of `single.reader` and `single.writer`: all may, an owner keeps others out, only owners may."""
+
 
 def _throttled_replicas(value: tuple[str, ...]) -> None:
     if value not in ((), ("*",), ("none",)) and not all(map(_THROTTLED_REPLICA.fullmatch, value)):
@@ -302,16 +305,16 @@ class LogSettings:
         coarser=(("log.roll.hours", _HOUR_MS),),
     )
     single_reader: str = _setting(
-        "claimed",
+        CLAIMED,
         "Which connections of a consumer group may fetch. claimed: while a member of the group owns a "
         "partition to read it, only that owner. required: only owners. off: every connection.",
-        choices=("off", "claimed", "required"),
+        choices=(OFF, CLAIMED, REQUIRED),
     )
     single_writer: str = _setting(
-        "claimed",
+        CLAIMED,
         "Which connections may produce. claimed: while a partition has an owner, only that owner. "
         "required: only owners. off: every connection.",
-        choices=("off", "claimed", "required"),
+        choices=(OFF, CLAIMED, REQUIRED),
     )
     unclean_leader_election_enable: bool = _setting(
         False,

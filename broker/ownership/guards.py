@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from holdfast_log.broker.log.settings import CLAIMED, REQUIRED
 from holdfast_log.broker.ownership.confirming import unconfirmed
 from holdfast_log.broker.ownership.interludes import AbsentWriterGuard, Displace, MakeWayFor
 from holdfast_log.broker.ownership.readers import unassigned
@@ -22,9 +23,6 @@ from holdfast_log.broker.replication.appends import ACKS_ALL
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
-
-CLAIMED = "claimed"
-REQUIRED = "required"
 
 _SHOWN_CLIENT_ID = 100
 """Maximum length of a client id in the log."""

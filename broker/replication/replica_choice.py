@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.log.settings import OFF
 from holdfast_log.broker.replication.admission import NO_TOKEN
 from holdfast_log.broker.replication.leadership import Leadership, RemoteReplica
 from holdfast_log.broker.replication.partition import NO_EPOCH, Partition
@@ -21,9 +22,6 @@ from holdfast_log.broker.replication.partition_values import PartitionRead
 from holdfast_log.broker.replication.settings import LEADER_ONLY, RACK_AWARE, SETTINGS
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.protocol.messages.fetch import FetchPartition
-
-_EVERYBODY = "off"
-"""The value of `single.reader` with which no reader keeps out others."""
 
 
 @settings_group(SETTINGS)
@@ -49,7 +47,7 @@ class ConsumerPlace(NamedTuple):
 
 def may_follow(partition: Partition, wanted: FetchPartition) -> bool:
     """Whether a follower may serve a consumer's fetch of the partition."""
-    return partition.log.settings.single_reader == _EVERYBODY and wanted.owner_token == NO_TOKEN
+    return partition.log.settings.single_reader == OFF and wanted.owner_token == NO_TOKEN
 
 
 class ReplicaChoice:
