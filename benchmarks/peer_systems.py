@@ -92,7 +92,11 @@ def _resident_bytes(pid: int) -> int:
 
 def start(name: str, directory: Path, brokers: int, stack: ExitStack) -> PeerSystem:
     """Start a system with so many brokers, which the stack stops. Raises the errors of the processes."""
-    properties = _SAME | {"offsets.topic.replication.factor": str(min(3, brokers))}
+    properties = _SAME | {
+        "offsets.topic.replication.factor": str(min(3, brokers)),
+        "transaction.state.log.replication.factor": str(min(3, brokers)),
+        "transaction.state.log.min.isr": str(min(2, brokers)),
+    }
     started, known = _STARTS[name](directory, brokers, properties, stack)
     for broker in started:
         stack.callback(broker.kill)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,9 +11,9 @@ import pytest
 from benchmarks import apache_kafka
 from benchmarks.apache_kafka import STREAMS, VERSION, NoKafkaError
 from holdfast_log.clients.admin import LATEST, Admin, NewTopic
-from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
+from tests.compat.killed_program import running
 from tests.integration.clients import produce
 from tests.integration.waiting import until
 
@@ -35,20 +32,6 @@ SETTINGS = {
     "offsets.topic.replication.factor": "3",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-
-@contextmanager
-def counting(command: list[str], log: Path) -> Iterator[None]:
-    """The program, which is killed at the end."""
-    with open(log, "ab") as out:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=die_with_parent
-        )
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def ends(bootstrap: str, topic: str) -> int:
@@ -106,13 +89,13 @@ def test_words_are_counted_exactly_once_while_program_and_brokers_are_killed(
     log = tmp_path / "word-count.log"
     reader = Reader(bootstrap)
     try:
-        with counting(command, log):
+        with running(command, log):
             write_lines(bootstrap, rng, truth)
             until(lambda: ends(bootstrap, "counts") > 0, WAIT_S)
             write_lines(bootstrap, rng, truth)
         # Killed, maybe within a transaction, which the coordinator ends at its timeout.
         write_lines(bootstrap, rng, truth)
-        with counting(command, log):
+        with running(command, log):
             for broker in brokers:
                 before = ends(bootstrap, "counts")
                 cluster.lose(broker)
