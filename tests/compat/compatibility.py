@@ -66,6 +66,7 @@ SOFTWARE = (
         VERSION,
     ),
     Software("Kafka Streams (exactly_once_v2)", "", r"WordCount\.java", "this", VERSION),
+    Software("Kafka Connect (exactly-once source)", "", r"ConnectDistributed", "this", VERSION),
     Software("franz-go", "", r"go_transactions", "this", "1.18.0"),
     Software("sarama", "", r"go_transactions", "this", "1.43.3"),
     Software("librdkafka's mock brokers (our clients)", "confluent-kafka", r"test\.mock\.num\.brokers|mock"),
