@@ -5,6 +5,10 @@ marker, and last stable offset behind it (int64 each). A segment without aborted
 
 An entry is written after its marker. If descriptors or memory are lacking, it stays in memory until the next
 write; a flush writes it before the recovery point may pass the marker, so recovery rebuilds what is missing.
+
+A look-up reads the entries of the transactions that end in what is read, all of which it returns. Of those
+that end later it reads the runs of entries of which one may have begun before (`least_offsets.py`), so a
+transaction that was open for long does not make it read all that were aborted meanwhile.
 """
 
 from __future__ import annotations
@@ -12,9 +16,11 @@ from __future__ import annotations
 import struct
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
 from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.least_offsets import RUN, LeastOffsets
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.pressure import is_pressure
 from holdfast_log.broker.log.transactions import AbortedEntry
@@ -22,7 +28,6 @@ from holdfast_log.broker.log.transactions import AbortedEntry
 ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
 _UNKNOWN = -1
-_CHUNK_ENTRIES = 128
 
 
 def encode_entries(entries: Sequence[AbortedEntry]) -> bytes:
@@ -39,7 +44,7 @@ def decode_entries(data: bytes) -> list[AbortedEntry]:
 class AbortedIndex:
     """The index of one segment. Methods raise OSError from the disk."""
 
-    __slots__ = ("_files", "_is_synced", "_size", "_unwritten", "path")
+    __slots__ = ("_files", "_is_synced", "_least", "_size", "_unwritten", "path")
 
     def __init__(self, files: OpenFiles, path: str) -> None:
         self.path = path
@@ -48,6 +53,7 @@ class AbortedIndex:
         """Bytes of whole entries in the file."""
         self._unwritten: list[AbortedEntry] = []
         self._is_synced = True
+        self._least = LeastOffsets()
 
     def use_files(self, files: OpenFiles) -> None:
         """Open the file through `files` from now on."""
@@ -57,6 +63,7 @@ class AbortedIndex:
         """Look at the file anew: it was replaced, removed or renamed."""
         self._files.forget(self.path)
         self._size = _UNKNOWN
+        self._least.clear()
 
     @property
     def is_empty(self) -> bool:
@@ -93,6 +100,8 @@ class AbortedIndex:
         self._is_synced = False
         file.append([data])
         self._size = size + len(data)
+        for number, entry in enumerate(self._unwritten, size // ENTRY.size):
+            self._least.appended(number, entry.first_offset)
         self._unwritten.clear()
 
     def file_to_sync(self) -> DiskFile | None:
@@ -107,8 +116,7 @@ class AbortedIndex:
     def truncate_to(self, offset: int) -> None:
         """Remove the entries of markers at `offset` or later."""
         self._unwritten = [entry for entry in self._unwritten if entry.last_offset < offset]
-        count = self._known_size() // ENTRY.size
-        kept = bisect_left(range(count), offset, key=lambda number: self._read(number, 1)[0].last_offset)
+        kept, count = self._number_of(offset), self._known_size() // ENTRY.size
         if kept < count:
             self._cut(kept)
 
@@ -120,6 +128,7 @@ class AbortedIndex:
             self._files.forget(self.path)
             self._files.disk.remove(self.path)
         self._size = count * ENTRY.size
+        self._least.cut(count)
 
     def replace(self, entries: Sequence[AbortedEntry]) -> None:
         """Have these entries and no others."""
@@ -138,31 +147,51 @@ class AbortedIndex:
         indexes of later segments have no others, and the end. If more than `ends_max` of them end before it,
         the end is that of so many."""
         found: list[AbortedEntry] = []
-        for entry in self._from(first_offset):
-            if entry.last_offset < end_offset:
-                if not ends_max:
-                    end_offset = entry.last_offset
-                else:
-                    ends_max -= 1
-            if entry.first_offset < end_offset:
-                found.append(entry)
-            if entry.last_stable_offset >= end_offset:
-                return found, True, end_offset
-        return found, False, end_offset
+        number, count = self._number_of(first_offset), self._known_size() // ENTRY.size
+        is_last = False
+        while not is_last:
+            is_last = number >= count
+            for entry in self._run_at(number, count) or self._unwritten_from(first_offset):
+                if entry.last_offset < end_offset:
+                    if not ends_max:
+                        end_offset = entry.last_offset
+                    else:
+                        ends_max -= 1
+                if entry.first_offset < end_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return found, True, end_offset
+            # The next run, and what is passed over: nothing in it began before the end.
+            number = self._least.passed((number // RUN + 1) * RUN, end_offset)
+        is_all = bool(count) and self._read(count - 1, 1)[0].last_stable_offset >= end_offset
+        return found, is_all, end_offset
 
     def entries(self) -> list[AbortedEntry]:
         """All entries."""
-        return list(self._from(0))
-
-    def _from(self, offset: int) -> Iterator[AbortedEntry]:
-        """The entries of markers at `offset` or later."""
         count = self._known_size() // ENTRY.size
-        number = bisect_left(range(count), offset, key=lambda number: self._read(number, 1)[0].last_offset)
-        while number < count:
-            entries = self._read(number, min(_CHUNK_ENTRIES, count - number))
-            yield from entries
-            number += len(entries)
-        yield from (entry for entry in self._unwritten if entry.last_offset >= offset)
+        runs = [self._run_at(number, count) for number in range(0, count, RUN)]
+        return [*chain.from_iterable(runs), *self._unwritten]
+
+    def _number_of(self, offset: int) -> int:
+        """The number of the first entry in the file whose marker is at `offset` or later."""
+        count = self._known_size() // ENTRY.size
+        if not count or self._read(0, 1)[0].last_offset >= offset:
+            return 0
+        return bisect_left(range(count), offset, 1, key=lambda number: self._read(number, 1)[0].last_offset)
+
+    def _run_at(self, number: int, count: int) -> list[AbortedEntry]:
+        """The entries from a number to the end of its run, of `count`; none behind them."""
+        run = number // RUN
+        size = min((run + 1) * RUN, count) - number
+        if size <= 0:
+            return []
+        entries = self._read(number, size)
+        if size == RUN == len(entries):
+            self._least.note(run, min(entry.first_offset for entry in entries))
+        return entries
+
+    def _unwritten_from(self, offset: int) -> list[AbortedEntry]:
+        return [entry for entry in self._unwritten if entry.last_offset >= offset]
 
     def _read(self, number: int, count: int) -> list[AbortedEntry]:
         data = self._files.get(self.path).pread(count * ENTRY.size, number * ENTRY.size)

@@ -15,6 +15,7 @@ from holdfast_log.broker.handlers import end_txn, produce
 from holdfast_log.broker.handlers.end_txn import EndTxnHandler
 from holdfast_log.broker.log import aborted_search, producer_state, recovery
 from holdfast_log.broker.log.aborted_index import AbortedIndex
+from holdfast_log.broker.log.least_offsets import LeastOffsets
 from holdfast_log.broker.log.producer_state import NO_MARKER, ProducerStates
 from holdfast_log.broker.log.transactions import Transactions
 from holdfast_log.broker.replication import reads, verifying
@@ -152,6 +153,10 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     ),
     "one read names all aborted transactions": (
         AbortedIndex, "find", lambda self, first, end, ends_max=0: _find(self, first, end), walk,
+    ),
+    "a look-up reads all that was aborted during a long transaction": (
+        LeastOffsets, "passed", lambda self, number, end_offset: number,
+        of(of_log.test_behind_a_long_transaction_a_look_up_costs_what_it_finds),
     ),
     "a response names aborted transactions without a limit": (
         reads, "_ABORTED_BYTES", 0,

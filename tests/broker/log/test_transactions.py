@@ -3,22 +3,27 @@ of."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from array import array
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast_log.broker.log.aborted_index import AbortedIndex
 from holdfast_log.broker.log.aborted_search import aborted_between
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.copying import append_as_follower
 from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.least_offsets import RUN, LeastOffsets
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.transactions import AbortedEntry, Transactions
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.protocol.batches import attributes, read_header, write_header
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
+from tests.models.disk import SimDisk
 from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, reopen, restarted, sim_disk
 from tests.models.transactional import transactional_batch
 
@@ -208,3 +213,73 @@ def test_recovery_rebuilds_an_index_that_was_lost_or_is_behind() -> None:
         disk.remove(segment.aborted.path)
     log = reopen(disk, log, is_clean=False)
     assert {segment.base_offset: segment.aborted.entries() for segment in log.segments} == expected
+
+
+def aborted_meanwhile(disk: SimDisk, count: int) -> Log:
+    """A log with so many aborted transactions of one batch, all while the one at offset 0 was open, which was
+    aborted at last."""
+    log = new_log(disk)
+
+    def take(batch: bytearray) -> None:
+        append_as_leader(log, memoryview(batch), 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
+
+    take(transactional_batch(producer_id=0, sequence=-1))
+    for _ in range(count):
+        take(transactional_batch(producer_id=1, sequence=-1))
+        take(end_marker_batch(1, 0, EndMarker(is_commit=False), NOW_MS))
+    take(end_marker_batch(0, 0, EndMarker(is_commit=False), NOW_MS))
+    return log
+
+
+def entries_looked_at(log: Log, first: int, end: int) -> int:
+    """How many entries of the index a look-up reads. It has to find what is in the range."""
+    (segment,) = log.segments
+    index, looked = segment.aborted, 0
+    expected = [each for each in index.entries() if each.last_offset >= first and each.first_offset < end]
+    read = AbortedIndex._read
+
+    def counted(self: AbortedIndex, number: int, count: int) -> list[AbortedEntry]:
+        nonlocal looked
+        looked += count
+        return read(self, number, count)
+
+    with patch.object(AbortedIndex, "_read", counted):
+        found, until = aborted_between(log, first, end)
+    assert (found, until) == (expected, end)
+    return looked
+
+
+def a_look_up_costs_what_it_finds(count: int) -> None:
+    disk = sim_disk()
+    log = aborted_meanwhile(disk, count)
+    for _ in range(2):
+        for first in (1, count, 2 * count - 20):
+            assert entries_looked_at(log, first, first + 20) <= 3 * RUN + 2 * count.bit_length()
+        log = restarted(disk, log, is_clean=True)
+        aborted_between(log, 1, 21)  # It reads the whole index once.
+
+
+def test_behind_a_long_transaction_a_look_up_costs_what_it_finds() -> None:
+    a_look_up_costs_what_it_finds(20 * RUN)
+
+
+class LooksCounted(array):  # type: ignore[type-arg]
+    """Counts how often a member is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(place)
+
+
+def test_rows_of_runs_are_passed_over_at_once() -> None:
+    least, count = LeastOffsets(), 3 * RUN * RUN + RUN
+    for number in range(count):
+        least.appended(number, 10 * number)
+    assert least.passed(0, 10 * count) == 0
+    least._runs = looked = LooksCounted("q", least._runs)
+    assert least.passed(RUN * RUN, 1) == count, "nothing began before 1 but the first entry"
+    assert looked.looks == 1, "a row costs no look at its runs"
+    least.cut(RUN * RUN + RUN + 5)
+    assert least.passed(RUN, 1) == RUN * RUN + RUN
