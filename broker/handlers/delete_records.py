@@ -43,7 +43,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
 
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
         deletions = [deletion for topic in request.topics for deletion in self._begin(context, topic)]
-        self.deletions.tell_followers(deletions)
+        self.deletions.tell_readers(deletions)
         missing: dict[Hashable, RecordDeletion] = {
             (deletion.topic, deletion.index): deletion
             for deletion in deletions

@@ -1329,6 +1329,14 @@ kept_ask(Kept *self, PyObject *key)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(reads_from_doc, "reads_from(key): see waiting.Parked.reads_from.");
+
+static PyObject *
+kept_reads_from(Kept *self, PyObject *key)
+{
+    return PyLong_FromLongLong(self->offset);
+}
+
 PyDoc_STRVAR(count_doc, "count(end_offset, size): see usual_fetch.KeptFetch.count.");
 
 static PyObject *
@@ -1499,6 +1507,7 @@ static PyMethodDef kept_methods[] = {
     {"count", (PyCFunction)kept_count, METH_VARARGS, count_doc},
     {"expire", (PyCFunction)kept_expire, METH_NOARGS, expire_doc},
     {"forget", (PyCFunction)kept_forget, METH_NOARGS, forget_doc},
+    {"reads_from", (PyCFunction)kept_reads_from, METH_O, reads_from_doc},
     {"refuse", (PyCFunction)kept_refuse, METH_NOARGS, refuse_doc},
     {"run_out", (PyCFunction)kept_run_out, METH_NOARGS, run_out_doc},
     {"wait", (PyCFunction)kept_wait, METH_VARARGS, wait_doc},

@@ -392,10 +392,11 @@ class FetchSessions:
         followers: bool = False,
         consumers: bool = False,
         written_bytes: int | None = None,
+        before: int = 0,
     ) -> None:
         """Stir a changed partition in all sessions that hold it. Check the waiting fetches of followers if
-        `followers`, and those of consumers if `consumers`; if only records have come, so that the broker has
-        appended `written_bytes`, no fetch that needs more."""
+        `followers`, and those of consumers if `consumers`, else if they read from before an offset; if only
+        records have come, so that the broker has appended `written_bytes`, no fetch that needs more."""
         watchers = self.watchers.get(key)
         if not watchers:
             return
@@ -413,7 +414,13 @@ class FetchSessions:
                     if partition in watchers.awake:
                         watchers.sleep(partition, needed)
                     continue
-            if session.waiting is not None and (followers if session.reader.is_follower else consumers):
+            if session.waiting is None:
+                continue
+            if (
+                followers
+                if session.reader.is_follower
+                else consumers or partition.wanted.fetch_offset < before
+            ):
                 session.waiting.ask(partition)
 
     def content(self, key: TopicPartition) -> Iterator[tuple[int, int]]:

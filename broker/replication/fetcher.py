@@ -118,7 +118,8 @@ class ReplicaFetcher:
     """The partitions copied from one leader.
 
     `broker_epoch` is the epoch of this broker's registration. All fetchers of a broker share `throttle`.
-    `taken` is called with a partition that has a higher high watermark than before.
+    `taken` is called with a partition that has a higher high watermark than before, `moved` with one whose
+    log starts later.
     """
 
     def __init__(
@@ -129,8 +130,10 @@ class ReplicaFetcher:
         throttle: Throttle,
         date_ms: TimeOfDay,
         taken: Callable[[Partition], None] | None = None,
+        moved: Callable[[Partition], None] | None = None,
     ) -> None:
         self._taken = taken
+        self._start_moved = moved
         self._date_ms = date_ms
         self._throttle = throttle
         self._local_id = local_id
@@ -255,10 +258,12 @@ class ReplicaFetcher:
                 asked = unanswered.pop(key, None) or fetch.unnamed.get(key)
                 if asked is not None and self._is_current(*asked):
                     copy = asked[0]
-                    known = copy.partition.high_watermark
+                    known, start = copy.partition.high_watermark, copy.partition.log.log_start_offset
                     outcome = take(copy.partition, data, date_ms)
                     if self._taken is not None and copy.partition.high_watermark > known:
                         self._taken(copy.partition)
+                    if self._start_moved is not None and copy.partition.log.log_start_offset > start:
+                        self._start_moved(copy.partition)
                     copy.is_behind = copy.partition.log.log_end_offset < data.high_watermark
                     self._throttle.record(copy.partition, len(data.records or b""), now_ms)
                     if outcome is FetchOutcome.BACK_OFF or (

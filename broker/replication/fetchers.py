@@ -71,6 +71,8 @@ class Fetchers:
         self._is_stopped = False
         self.high_watermark_taken: Callable[[Partition], None] | None = None
         """Called with a partition that has a higher high watermark from its leader; None: no call."""
+        self.start_moved: Callable[[Partition], None] | None = None
+        """Called with a partition whose log starts later, as its leader's does; None: no call."""
 
     def follow(self, partition: Partition) -> None:
         """Start to copy a partition from its leader, in its leader epoch."""
@@ -87,6 +89,7 @@ class Fetchers:
                 self.throttle,
                 self._date_ms,
                 self.high_watermark_taken,
+                self.start_moved,
             )
             loop = self._loops[key] = _Loop(key[0], fetcher, self._clock, self._sends[key[1]], self._flush)
         self._followed[partition.key] = loop

@@ -98,7 +98,12 @@ class OneFetch(Parked):
         if min_bytes > 1:
             needed = self._needed_bytes
             self._counted = self._count()
-        super().__init__(replicas.readers, (partition.key,), self._look, self._end, read.connection, needed)
+        super().__init__(
+            replicas.readers, (partition.key,), self._look, self._end, read.connection, needed, self._from
+        )
+
+    def _from(self, key: Hashable) -> int:
+        return self._read.wanted.fetch_offset
 
     def _needed_bytes(self, key: Hashable) -> int | None:
         """How many bytes this broker must have appended to the partition before the fetch is worth a look;

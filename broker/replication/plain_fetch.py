@@ -72,11 +72,18 @@ class PlainFetch:
         waiting = replicas.readers if self._replica_id == CONSUMER_ID else replicas.followers
         keys, max_wait_ms = list(self._by_key), self._limits.max_wait_ms
         if len(keys) > SHARED_KEYS_MAX or self._limits.min_bytes <= 1 or self._replica_id != CONSUMER_ID:
-            waiting.park(keys, max_wait_ms, self._check, self._finish, connection)
+            waiting.park(
+                keys, max_wait_ms, self._check, self._finish, connection, reads_from=self._reads_from
+            )
         else:
             for key, read in self._by_key.items():
                 self._counted[key] = counted_bytes(self._replicas, read)
-            waiting.park(keys, max_wait_ms, self._check, self._finish, connection, self._needed_bytes)
+            waiting.park(
+                keys, max_wait_ms, self._check, self._finish, connection, self._needed_bytes, self._reads_from
+            )
+
+    def _reads_from(self, key: Hashable) -> int:
+        return self._by_key[key].wanted.fetch_offset
 
     def _needed_bytes(self, key: Hashable) -> int | None:
         """How many bytes this broker must have appended to a partition before the fetch is worth a look.

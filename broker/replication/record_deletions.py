@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import starmap
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.log.log import Log
@@ -64,7 +65,8 @@ class RecordDeletions:
         self._metadata = metadata
 
     def begin(self, topic: str, index: int, offset: int) -> RecordDeletion:
-        """Advance the log start of a partition led by this broker to `offset` (-1: its high watermark)."""
+        """Advance the log start of a partition led by this broker to `offset` (-1: its high watermark). Call
+        `tell_readers` afterwards."""
         deletion = RecordDeletion(topic, index, offset)
         if topic in INTERNAL_TOPICS:
             deletion.error = BrokerError(
@@ -77,19 +79,24 @@ class RecordDeletions:
             partition.leadership()
             start = partition.log.log_start_offset
             deletion.offset = delete_records(partition, offset)
-            if partition.log.log_start_offset > start:
-                self._replicas.start_moved(partition)
-                deletion.has_moved = True
+            deletion.has_moved = partition.log.log_start_offset > start
         except BrokerError as error:
             deletion.error = error
         return deletion
 
-    def tell_followers(self, deletions: Iterable[RecordDeletion]) -> None:
-        """Answer followers' fetches that wait for records of these partitions, once all of a request have
-        begun: a log start is no record, and would wait with them."""
-        for deletion in deletions:
-            key = TopicPartition(deletion.topic, deletion.index)
-            watchers = self._replicas.sessions.watchers.get(key) if deletion.has_moved else None
+    def tell_readers(self, deletions: Iterable[RecordDeletion]) -> None:
+        """Tell readers of the log starts that have moved, once all of a request have begun: of each partition
+        once, however often the request names it.
+
+        Consumers' fetches that wait for deleted records are answered. So are followers' fetches that wait for
+        records of these partitions: a log start is no record, and would wait with them.
+        """
+        moved = dict.fromkeys((each.topic, each.index) for each in deletions if each.has_moved)
+        for key in starmap(TopicPartition, moved):
+            partition = self._replicas.find(*key)
+            if partition is not None:
+                self._replicas.start_moved(partition)
+            watchers = self._replicas.sessions.watchers.get(key)
             # A copy: answering a fetch may open or close sessions.
             for each in [] if watchers is None else list(watchers.awake):
                 if each.session.reader.is_follower and each.session.waiting is not None:

@@ -353,8 +353,12 @@ class Replicas:
             self.sessions.stir(key, consumers=True, written_bytes=written_bytes)
 
     def start_moved(self, partition: Partition) -> None:
-        """Call after a partition's log start has moved forward: readers learn of it by their next fetch."""
-        self.sessions.stir(partition.key)
+        """Call after a partition's log start has moved forward. Consumers that wait for records before it are
+        told at once that there are none; other readers learn of it by their next fetch."""
+        key, start = partition.key, partition.log.log_start_offset
+        self.sessions.stir(key, before=start)
+        if key in self.readers.parked:
+            self.readers.wake_before(key, start)
 
     def topic_settings_changed(self, topic: str) -> None:
         """Advance high watermarks after a change of settings: a lower min.insync.replicas may commit

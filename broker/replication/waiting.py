@@ -8,6 +8,7 @@ there are yet is not checked before they have come.
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
@@ -28,6 +29,11 @@ def _check_nothing(key: Hashable) -> bool:
     return True
 
 
+def _from_the_end(key: Hashable) -> int:
+    """A request that reads nothing misses no records."""
+    return sys.maxsize
+
+
 def _expire_nothing() -> None: ...
 
 
@@ -39,6 +45,7 @@ class Parked:
 
     __slots__ = (
         "_check", "_expire", "_is_asked", "_missed", "_waiting", "is_over", "keys", "needed", "owner",
+        "reads_from",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +56,7 @@ class Parked:
         expire: Callable[[], None],
         owner: int | None,
         needed: Callable[[Hashable], int | None] | None,
+        reads_from: Callable[[Hashable], int] = _from_the_end,
     ) -> None:
         self._waiting = waiting
         self.keys = keys
@@ -58,6 +66,8 @@ class Parked:
         self.is_over = True
         """Whether the request has ended."""
         self.needed = needed
+        self.reads_from = reads_from
+        """The offset of a key from which the request reads. See `Waiting.wake_before`."""
         self._is_asked = False
         self._missed: list[Hashable] | None = None
         """Keys that were woken while the check of another key was running."""
@@ -110,6 +120,7 @@ class Parked:
     def forget(self) -> None:
         """Drop all references: the request has ended."""
         self._check, self._expire, self.needed = _check_nothing, _expire_nothing, None
+        self.reads_from = _from_the_end
 
 
 class AnyParked(Protocol):
@@ -126,6 +137,9 @@ class AnyParked(Protocol):
 
     @property
     def needed(self) -> Callable[[Hashable], int | None] | None: ...
+
+    @property
+    def reads_from(self) -> Callable[[Hashable], int]: ...
 
     def ask(self, key: Hashable, /) -> None: ...
 
@@ -211,6 +225,7 @@ class Waiting:
         expire: Callable[[], None],
         owner: int | None = None,
         needed: Callable[[Hashable], int | None] | None = None,
+        reads_from: Callable[[Hashable], int] = _from_the_end,
     ) -> Parked:
         """Park a request under `keys` for at most `timeout_ms`.
 
@@ -219,9 +234,9 @@ class Waiting:
         ends the request. `owner` is the id of the connection that cancels the request when it closes; None if
         none does. `needed(key)` are the bytes of a key before which `wake` need not check the request; None:
         it is checked whenever the key is woken. `needed` is asked for all keys when the request is parked,
-        and after a check that has not answered it.
+        and after a check that has not answered it. `reads_from(key)` is the offset from which it reads a key.
         """
-        parked = Parked(self, keys, check, expire, owner, needed)
+        parked = Parked(self, keys, check, expire, owner, needed, reads_from)
         self.add(parked, timeout_ms)
         return parked
 
@@ -266,6 +281,14 @@ class Waiting:
             parked.ask(key)
             if not parked.is_over and parked.needed is not None:
                 self._place_again(parked)
+
+    def wake_before(self, key: Hashable, offset: int) -> None:
+        """Check the requests parked under `key` that read from before an offset, since there is nothing any
+        more."""
+        row = self.parked.get(key)
+        if row is not None:
+            for parked in [each for each in (*row.any_time, *row.needed) if each.reads_from(key) < offset]:
+                parked.ask(key)
 
     def _place_again(self, parked: AnyParked) -> None:
         """Ask again what a request needs of each of its keys: the check of one has counted its bytes."""

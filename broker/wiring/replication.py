@@ -116,6 +116,7 @@ def build_replication(
     choice = ReplicaChoice(read_group(ReplicaSelection, settings), metadata, broker_id)
     if choice.is_on:
         fetchers.high_watermark_taken = replicas.high_watermark_taken
+        fetchers.start_moved = replicas.start_moved
     roles = Roles(replicas, logs, fetchers, clock)
     held_requests = HeldRequests()
     decompression = DecompressionBudget(around.workers, read_group(DecompressionLimits, settings))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.truncation import advance_log_start
 from holdfast_log.broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.throttle import follower_throttle
@@ -39,8 +40,10 @@ class Pair:
     def __init__(self, partitions: int, topics: int = 1) -> None:
         self.now_ms = NOW_MS
         self.fetcher = ReplicaFetcher(
-            FOLLOWER, LIMITS, lambda: BROKER_EPOCH, follower_throttle(FOLLOWER), lambda: NOW_MS
-        )
+            FOLLOWER, LIMITS, lambda: BROKER_EPOCH, follower_throttle(FOLLOWER), lambda: NOW_MS,
+            moved=lambda partition: self.moved.append((partition.index, partition.log.log_start_offset)),
+        )  # fmt: skip
+        self.moved: list[tuple[int, int]] = []
         self.leaders: list[Partition] = []
         self.followers: list[Partition] = []
         for topic in range(topics):
@@ -111,6 +114,19 @@ def test_the_next_fetch_starts_at_the_end_of_the_last_response() -> None:
     (wanted,) = fetch.request.topics[0].partitions
     assert (wanted.fetch_offset, wanted.last_fetched_epoch, wanted.current_leader_epoch) == (2, 0, 0)
     assert raw(pair.followers[0]) == raw(pair.leaders[0])
+
+
+def test_a_log_start_that_moves_with_the_leaders_is_told_once() -> None:
+    pair = Pair(partitions=2)
+    pair.follow(0, 1)
+    append(pair.leaders[1], b"a", b"b")
+    append(pair.leaders[1], b"c")
+    pair.answer(pair.ask())
+    assert pair.moved == []
+    advance_log_start(pair.leaders[1].log, 2)
+    for _ in range(2):
+        pair.answer(pair.ask())
+        assert pair.moved == [(1, 2)]
 
 
 def test_a_new_partition_does_not_wait_for_the_fetch_under_way() -> None:

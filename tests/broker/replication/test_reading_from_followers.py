@@ -123,25 +123,27 @@ def following(world: World, *values: bytes, high_watermark: int) -> None:
     partition.take_high_watermark(high_watermark)
 
 
-def copy(world: World, value: bytes | None, high_watermark: int) -> None:
-    """Broker 1 gets a record, or none, and a high watermark from its leader."""
+def copy(world: World, value: bytes | None, high_watermark: int, log_start_offset: int = 0) -> None:
+    """Broker 1 gets a record, or none, and a high watermark and a log start from its leader."""
     partition = world.replicas.partition("t", 0)
     records = b""
     if value is not None:
         records = bytearray(batch(value))
         records[:8] = partition.log.log_end_offset.to_bytes(8)
         records[12:16] = (5).to_bytes(4)
-    known = partition.high_watermark
+    known, start = partition.high_watermark, partition.log.log_start_offset
     data = PartitionData(
         partition_index=0,
         error_code=0,
         high_watermark=high_watermark,
-        log_start_offset=0,
+        log_start_offset=log_start_offset,
         records=memoryview(records),
     )
     take(partition, data, world.now_ms())
     if partition.high_watermark > known:
         world.replicas.high_watermark_taken(partition)
+    if partition.log.log_start_offset > start:
+        world.replicas.start_moved(partition)
 
 
 @pytest.mark.parametrize("rack", ["", NEAR])
@@ -175,6 +177,18 @@ def test_a_fetch_that_waits_at_a_follower_is_answered_when_records_are_committed
     copy(world, None, high_watermark=2)
     (answer,) = client.answers()
     assert len(bytes(only_fetched(answer).records or b"")) == len(batch(b"b"))
+
+
+def test_a_fetch_that_waits_at_a_follower_for_records_that_the_leader_has_deleted_is_refused(
+    world: World,
+) -> None:
+    following(world, b"a", b"b", high_watermark=2)
+    client = world.client()
+    client.ask(asked(world, 0, min_bytes=1 << 20, max_wait_ms=60_000))
+    assert client.answers() == []
+    copy(world, None, high_watermark=2, log_start_offset=1)
+    (answer,) = client.answers()
+    assert only_fetched(answer).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_a_follower_refuses_old_clients_and_other_epochs(world: World) -> None:

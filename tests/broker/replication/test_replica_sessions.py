@@ -229,7 +229,8 @@ def test_after_random_events_all_replicas_are_equal(tmp_path: Path, seed: int) -
     def delete_records() -> None:
         at = index()
         end = pair.world.replicas.partition("t", at).high_watermark
-        pair.world.deletions.begin("t", at, chance.randint(0, end))
+        deletions = pair.world.deletions
+        deletions.tell_readers([deletions.begin("t", at, chance.randint(0, end))])
 
     def change_epoch() -> None:
         at = index()

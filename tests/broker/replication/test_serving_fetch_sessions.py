@@ -177,7 +177,7 @@ class TestAnswers:
         append(world, 0, b"a", b"b")
         reader = Reader(world)
         reader.fetch({0: 2})
-        world.deletions.begin("t", 0, 2)
+        world.deletions.tell_readers([world.deletions.begin("t", 0, 2)])
         assert reader.fetch()[0].log_start_offset == 2
         assert reader.fetch() == {}
 

@@ -14,7 +14,6 @@ import pytest
 
 from holdfast_log.broker.replication import usual_fetch
 from holdfast_log.broker.replication.fetch_sessions import FetchSession
-from holdfast_log.broker.replication.record_deletions import delete_records
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
@@ -197,7 +196,7 @@ class Drawing:
             twins.both(lambda world: _set_admission(world, admission))
         elif kind < 0.87:
             offset = rng.randrange(5)
-            twins.both(lambda world: delete_records(world.replicas.partition("t", 0), _within(world, offset)))
+            twins.both(lambda world: _delete(world, offset))
         elif kind < 0.9:
             number = rng.randrange(CLIENTS)
             twins.both(lambda world: twins.client(world, number).connection.connection_lost("it went away"))
@@ -236,8 +235,10 @@ class Drawing:
         )
 
 
-def _within(world: World, offset: int) -> int:
-    return min(offset, world.replicas.topics["t"][0].high_watermark)
+def _delete(world: World, offset: int) -> None:
+    """Delete records before an offset, or all below the high watermark."""
+    offset = min(offset, world.replicas.topics["t"][0].high_watermark)
+    world.deletions.tell_readers([world.deletions.begin("t", 0, offset)])
 
 
 def _set_admission(world: World, admission: Refusing | None) -> None:
