@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.handlers.delete_groups import delete_groups
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.parts import PART_PRICE, PART_ROWS
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.delete_groups import DeletableGroupResult
@@ -18,10 +20,22 @@ from holdfast_log.protocol.messages.group_membership import DeleteGroupRequest, 
 class DeleteGroupHandler(Handler[DeleteGroupRequest, DeleteGroupResponse]):
     request = DeleteGroupRequest
     groups: GroupService
+    answers: LongAnswers
 
     def handle(self, context: RequestContext, request: DeleteGroupRequest) -> Deferred[DeleteGroupResponse]:
         names = list(dict.fromkeys(request.consumer_group))
-        return delete_groups(context, self.groups, names).addCallback(_response)
+        return ensureDeferred(self._delete(context, names))
+
+    async def _delete(self, context: RequestContext, names: list[str]) -> DeleteGroupResponse:
+        """Delete the groups, a few of them in each turn of the reactor."""
+        results: list[DeletableGroupResult] = []
+        with self.answers.begin(context, DeleteGroupResponse) as answer:
+            for first in range(0, len(names), PART_ROWS):
+                await answer.turn(PART_PRICE)
+                waiting = delete_groups(context, self.groups, names[first : first + PART_ROWS])
+                part: list[DeletableGroupResult] = await answer.outcome(waiting)
+                results += part
+        return _response(results)
 
     def failed(
         self, context: RequestContext, request: DeleteGroupRequest, error: BrokerError

@@ -21,6 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from twisted.internet.defer import ensureDeferred
+from twisted.python.failure import Failure
+
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
@@ -32,6 +35,7 @@ from holdfast_log.broker.replication.reads import NO_REPLICA, Read, ReadLimits
 from holdfast_log.broker.replication.replica_choice import ConsumerPlace
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.usual_fetch import KeptFetch
+from holdfast_log.broker.requests.answers import AnswerAbandoned, LongAnswers
 from holdfast_log.broker.requests.calls import call_of
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
@@ -60,6 +64,9 @@ from holdfast_log.protocol.messages.fetch import (
 )
 from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
 
+TURN_PARTITIONS = 1_000
+"""Partitions of a fetch that are a turn's work: each takes about ten microseconds to be read."""
+
 _FIRST_VERSION_WITH_RACK = 11
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
@@ -83,12 +90,16 @@ class FetchRequestSettings:
 
 @dataclass(eq=False)
 class FetchHandler(Handler[FetchRequest, FetchResponse]):
+    """A consumer's fetch of many partitions takes three turns of the reactor: it is decoded in one, read in
+    another, and answered in a third. Many partitions are `TURN_PARTITIONS` or more."""
+
     request = FetchRequest
     elements_max = ANY_ELEMENTS
     fetches: Fetches
     replicas: Replicas
     settings: FetchRequestSettings
     quotas: ClientQuotas
+    answers: LongAnswers
 
     def shortcut(self) -> Shortcut | None:
         if self.fetches.choice.is_on:
@@ -108,11 +119,26 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         return self.fetches.usual(self.settings.max_bytes, self._connection_closed, answers, may_read).begin
 
     def handle(self, context: RequestContext, request: FetchRequest) -> None:
-        connection = context.connection
         with_state = context.version >= _FIRST_VERSION_WITH_REPLICA_STATE
         replica_id = request.replica_state.replica_id if with_state else request.replica_id
         check_replica(context, replica_id)
         replica_id = max(CONSUMER_ID, replica_id)  # Every other reader is admitted like a consumer.
+        if replica_id < 0 and sum(len(topic.partitions) for topic in request.topics) >= TURN_PARTITIONS:
+            ensureDeferred(self._begin_later(context, request)).addErrback(_gone)
+        else:
+            self._begin(context, request, replica_id)
+
+    async def _begin_later(self, context: RequestContext, request: FetchRequest) -> None:
+        """Carry out a consumer's fetch in another turn than that in which it was decoded."""
+        with self.answers.begin(context, FetchResponse) as answer:
+            await answer.other_turn()
+            try:
+                self._begin(context, request, CONSUMER_ID)
+            except BrokerError as error:
+                context.answer(self.failed(context, request, error))
+
+    def _begin(self, context: RequestContext, request: FetchRequest, replica_id: int) -> None:
+        connection = context.connection
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
         may_read = None
         if context.is_judged:
@@ -212,6 +238,22 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def _respond(
         self, context: RequestContext, session_id: int, reads: Sequence[Read], *, with_records: bool = True
     ) -> None:
+        if len(reads) < TURN_PARTITIONS or context.connection is None:
+            self._send(context, session_id, reads, with_records)
+        else:
+            ensureDeferred(self._send_later(context, session_id, reads, with_records)).addErrback(_gone)
+
+    async def _send_later(
+        self, context: RequestContext, session_id: int, reads: Sequence[Read], with_records: bool
+    ) -> None:
+        """Answer in another turn than that in which the partitions were read."""
+        with self.answers.begin(context, FetchResponse) as answer:
+            await answer.other_turn()
+            self._send(context, session_id, reads, with_records)
+
+    def _send(
+        self, context: RequestContext, session_id: int, reads: Sequence[Read], with_records: bool
+    ) -> None:
         topics: list[FetchableTopicResponse] = []
         topic: FetchableTopicResponse | None = None
         for read in reads:
@@ -305,9 +347,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 data.log_start_offset = partition.log.log_start_offset
         return data
 
-    def failed(
-        self, context: RequestContext, request: FetchRequest, error: BrokerError
-    ) -> FetchResponse | None:
+    def failed(self, context: RequestContext, request: FetchRequest, error: BrokerError) -> FetchResponse:
         if context.version >= 7:
             return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=[])
         return FetchResponse(
@@ -324,6 +364,11 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 for topic in request.topics
             ],
         )
+
+
+def _gone(failure: Failure) -> None:
+    """Nobody waits for the answer."""
+    failure.trap(AnswerAbandoned)
 
 
 def _is_awaited(kept: Any) -> bool:

@@ -20,6 +20,8 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 _FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
+_LOGGED_MAX = 20
+"""Maximum number of reasons that are logged of one request: each line takes longer than the rest of it."""
 
 
 @dataclass(eq=False)
@@ -31,7 +33,7 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
         context.check(AclOperation.READ, AclResource.GROUP, request.group_id)
         if context.version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS:
             members = [(member.member_id, member.group_instance_id) for member in request.members]
-            for member in request.members:
+            for member in request.members[:_LOGGED_MAX]:
                 who = member.member_id or member.group_instance_id or ""
                 note_reason(request.group_id, who, "leaves", member.reason)
         else:

@@ -258,9 +258,19 @@ class LongAnswer:
         price += ROW_BYTES
         while not self._answers.may_go_on(price):
             self._seal()
-            await self._pause()
-            if self.context.is_closed:
-                raise AnswerAbandoned
+            await self._next_turn()
+
+    async def other_turn(self) -> None:
+        """Wait for another turn, since what was done in this one is a turn's work: decoding the request, for
+        one. Raises AnswerAbandoned once the client has gone."""
+        self._seal()
+        await self._next_turn()
+        self._answers.may_go_on(TURN_BYTES)  # What is done now is a turn's work too.
+
+    async def _next_turn(self) -> None:
+        await self._pause()
+        if self.context.is_closed:
+            raise AnswerAbandoned
 
     async def outcome(self, waiting: Deferred[T]) -> T:
         """Wait for something else than the next turn."""

@@ -27,8 +27,8 @@ PART_ROWS = 200
 PART_BYTES = 2048
 """Requests with fewer bytes are not looked at: they have few rows."""
 
-_ROW_BYTES = 128
-"""The price of a row in a turn: far more than its bytes, since it is handled as well as encoded."""
+PART_PRICE = PART_ROWS * 128
+"""The price of a part in a turn: far more than its bytes, since its rows are handled as well as encoded."""
 
 _AnyHandler: TypeAlias = "Handler[Any, Any]"
 _Place: TypeAlias = tuple[Any, ...]
@@ -73,7 +73,7 @@ class PartedRequests:
             joined: Response | None = None
             rows = _JoinedRows(answer, parts.answered[1:])
             for part in _requests(request, parts.asked):
-                await answer.turn(PART_ROWS * _ROW_BYTES)
+                await answer.turn(PART_PRICE)
                 response = await _handled(answer, handler, part, refusal)
                 if refusal is None and answer.made_bytes > self.answers.limits.answer_bytes_max:
                     raise _TooLong(answer.too_long)

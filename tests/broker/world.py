@@ -254,6 +254,7 @@ class World:
             clock_s=self.clock.seconds,
         )
         held = HeldRequests()
+        self.answers = LongAnswers(self.clock)
         decompression = DecompressionBudget(self.workers, DecompressionLimits(decompression_max_bytes))
         self.verifying = Verifying(self.replicas, self.clock, AddingLimits(100, 20))
         self.verifying.verifier = ConfirmsAll()
@@ -275,10 +276,11 @@ class World:
                     self.replicas,
                     FetchRequestSettings(55 << 20),
                     self.quotas,
+                    self.answers,
                 ),
                 ListOffsetsHandler(self.replicas, decompression),
                 DeleteRecordsHandler(self.deletions, self.replicas, DeleteRecordsSettings(30_000)),
-                OffsetForLeaderEpochHandler(self.replicas, LongAnswers(self.clock)),
+                OffsetForLeaderEpochHandler(self.replicas, self.answers),
             ]
         )
         self._topic_ids: dict[str, uuid.UUID] = {}

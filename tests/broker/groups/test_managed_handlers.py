@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from twisted.internet.defer import Deferred, fail
 
+from holdfast_log.broker.handlers import delete_group
 from holdfast_log.broker.network.outbound import ChannelLost
 from holdfast_log.broker.requests.features import FEATURES
+from holdfast_log.broker.requests.parts import PART_ROWS
+from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
 from holdfast_log.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -200,6 +204,26 @@ def test_only_empty_groups_that_are_not_ephemeral_are_deleted(broker: GroupBroke
 
     assert response.deleted_consumer_groups == ["idle"]
     assert response.error_code == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_many_groups_are_deleted_in_turns_and_each_name_once(broker: GroupBroker, client: Client) -> None:
+    create(client, "idle")
+    names = [*(f"unknown-{number}" for number in range(2 * PART_ROWS)), "idle"]
+    with mock.patch.object(GroupService, "ask", autospec=True, side_effect=GroupService.ask) as ask:
+        client.ask(DeleteGroupRequest(consumer_group=["idle", *names]))
+        assert (client.answers(), ask.call_count) == ([], PART_ROWS), "the first part's turn"
+        broker.clock.advance(0)
+        (response,) = client.answers()
+    assert ask.call_count == len(names)
+    assert (response.deleted_consumer_groups, response.error_code) == (["idle"], ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def test_the_deletion_of_all_groups_in_one_turn_is_missed(
+    broker: GroupBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete_group, "PART_ROWS", 1 << 60)
+    with pytest.raises(AssertionError, match="the first part"):
+        test_many_groups_are_deleted_in_turns_and_each_name_once(broker, client)
 
 
 def test_requests_for_a_group_of_another_coordinator_are_refused(broker: GroupBroker, client: Client) -> None:

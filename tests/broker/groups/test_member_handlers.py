@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_log.broker.handlers import leave_group
 from holdfast_log.broker.requests.operations import OPERATIONS, operation_bits
 from holdfast_log.protocol.acls import AclResource
 from holdfast_log.protocol.errors import ErrorCode
@@ -161,6 +162,23 @@ def test_the_reasons_for_joining_and_leaving_are_logged(
     assert joins.startswith("Member '' of group 'g' joins: 'woke up\\nERROR all is lost!!!")
     assert len(joins) < 400
     assert leaves == "Member 'i-1' of group 'g' leaves: 'the consumer is being closed'"
+
+
+def test_few_reasons_of_one_request_are_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """A line costs more than all else about a member that is not in the group."""
+    caplog.set_level(logging.INFO, "holdfast_log.broker.groups.reasons")
+    leaving = [MemberIdentity(member_id=f"m-{n}", group_instance_id=None, reason="x") for n in range(500)]
+    response = client.call(LeaveGroupRequest(group_id="g", members=leaving))
+    assert len(response.members) == 500
+    assert 1 <= len(caplog.records) <= 50
+
+
+def test_a_line_for_each_member_is_missed(
+    client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leave_group, "_LOGGED_MAX", 1 << 60)
+    with pytest.raises(AssertionError):
+        test_few_reasons_of_one_request_are_logged(client, caplog)
 
 
 def test_a_rebalance_lost_with_its_coordinator_starts_again(broker: GroupBroker, client: Client) -> None:
