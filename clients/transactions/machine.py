@@ -120,6 +120,8 @@ class TransactionMachine:
         """Why the last request has to be repeated."""
         self.number = 0
         """Counts transactions."""
+        self.committed = 0
+        """The number of the last one that was committed."""
         self.aborts_itself = False
         """Whether a transaction that fails is aborted at once, because nobody waits for its end."""
         self._timeout_ms = timeout_ms
@@ -371,6 +373,8 @@ class TransactionMachine:
         """The transaction has ended; the state after that. `is_epoch_over`: something of it may still arrive
         at the coordinator."""
         self._is_commit_told = False
+        if self.state is _S.COMMITTING:
+            self.committed = self.number
         self._wanted.clear()
         self._give_up_offsets(TransactionAbortedError("the transaction has ended"))
         has_gaps = is_epoch_over or any(

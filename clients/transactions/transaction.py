@@ -72,6 +72,8 @@ class ProducerTransactions:
         self._engine = engine
         self._machine = machine
         self._limit_ms = limit_ms
+        self._unanswered = 0
+        """The number of the transaction whose commit has not ended within the time for it."""
 
     def init(self, timeout_ms: int | None) -> None:
         """Wait until the coordinator has given an id, and until an end under way is done."""
@@ -140,6 +142,8 @@ class ProducerTransactions:
     def commit(self, number: int, timeout_ms: int | None) -> None:
         machine = self._machine
         with self._engine.lock:
+            if number == self._unanswered == machine.committed:
+                return  # It ended after the call that did not wait for it.
             if machine.state is _S.FATAL_ERROR and machine.number == number and machine.outcome_is_unknown:
                 raise machine.commit_unknown(machine.reason)
             self.check(number, "commit()")
@@ -149,6 +153,7 @@ class ProducerTransactions:
             try:
                 self._await_end(number, _S.COMMITTING, "commit()", timeout_ms)
             except RequestTimeoutError:
+                self._unanswered = number
                 raise
             except Exception as error:
                 if machine.outcome_is_unknown:

@@ -265,6 +265,22 @@ def test_a_commit_that_takes_long_goes_on(cluster: FakeCluster) -> None:
     assert sorted(values(cluster)) == [b"+10", b"+10", b"-10", b"-10"]
 
 
+def test_a_commit_that_ends_after_its_time_can_be_asked_for_again(cluster: FakeCluster) -> None:
+    with cluster.producer(ID | {"max.block.ms": 300}) as producer:
+        t = producer.transaction()
+        t.send(Message("accounts", partition=0, value=b"-10"))
+        cluster.fail_next("EndTxn", ErrorCode.COORDINATOR_NOT_AVAILABLE, times=4)
+        with pytest.raises(RequestTimeoutError):
+            t.commit()
+        producer.init_transactions(timeout_ms=10_000)  # Meanwhile the commit ends.
+        t.commit()
+        t = producer.transaction()
+        t.commit()
+        with pytest.raises(TransactionStateError, match="this transaction has ended"):
+            t.commit()  # Nobody has waited in vain for that one.
+    assert values(cluster) == [b"-10"]
+
+
 @pytest.mark.parametrize(
     ("kind", "error", "raised"),
     [
