@@ -13,6 +13,8 @@ import pytest
 
 from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.network.tls import handshakes
+from holdfast_log.broker.network.tls.handshakes import Handshakes, Handshaking
 from holdfast_log.broker.ownership import limits
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
@@ -23,6 +25,7 @@ from tests.broker import test_answers as of_answers
 from tests.broker import test_parts as of_parts
 from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.network import test_connection as of_connection
+from tests.broker.network.tls import test_handshakes as of_handshakes
 from tests.broker.ownership import test_limits as of_ownership
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_fetch_sessions as of_sessions
@@ -39,6 +42,13 @@ def nothing(self: Any, *arguments: Any) -> None:
 def may_handle(self: ServerConnection) -> bool:
     return self.close_reason is None and self._unmute is None and not self._holds
 
+
+def expect_and_begin(self: Handshakes, one: Handshaking) -> None:
+    _EXPECT(self, one)
+    self.begin(one)
+
+
+_EXPECT = Handshakes.expect
 
 MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "an answer may have any length": (
@@ -79,6 +89,17 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "all logs have any number of append ids": (
         ProducerTotals, "_keep_append_ids", nothing,
         of_totals.test_append_ids_of_all_logs_have_a_bound_and_a_writer_with_few_keeps_its_own_or_is_told,
+    ),
+    "a peer that has sent nothing counts as one whose handshake goes on": (
+        Handshakes, "expect", expect_and_begin,
+        of_handshakes.test_peers_that_have_not_begun_displace_nobody,
+    ),
+    "handshakes take any time of a turn": (
+        handshakes, "TURN_S", _MANY,
+        of_handshakes.test_a_crowd_takes_its_share_of_each_turn_and_all_have_their_turn,
+    ),
+    "all late handshakes end in one turn": (
+        handshakes, "TURN_S", _MANY, of_handshakes.test_a_crowd_that_is_late_ends_in_several_turns,
     ),
 }  # fmt: skip
 

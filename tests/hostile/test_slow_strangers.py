@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.hostile.slow_strangers import measured, running_broker
+import pytest
+
+from tests.hostile.neighbour import Pace
+from tests.hostile.slow_strangers import Load, Round, measured, running_broker, verdict_of
 from tests.integration.waiting import until
 
 STRANGERS = 200
@@ -25,3 +28,19 @@ def test_strangers_are_bounded_and_nobody_is_harmed(zookeeper: str, tmp_path: Pa
         assert load.connects > STRANGERS  # The broker has ended connections.
         assert load.grown_bytes < GROWTH_BYTES_MAX
         until(lambda: broker.handshakes() == 0)
+
+
+def load_of(p99_ms: float, work_ms: float, failed: int = 0) -> Load:
+    return Load(Pace(1000, failed, 1.0, p99_ms, 2 * p99_ms, 0.5, work_ms), 0, 0, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("slow_ms", "failed", "is_kept"),
+    [((20.0, 20.0, 90.0), 0, True), ((20.0, 21.0, 21.0), 0, False), ((10.0, 10.0, 10.0), 1, False)],
+)
+def test_the_median_of_the_rounds_decides(slow_ms: tuple[float, ...], failed: int, is_kept: bool) -> None:
+    rounds = [Round(load_of(10.0, 2.0), load_of(each, 3.0, failed)) for each in slow_ms]
+    verdict = verdict_of(rounds)
+    assert verdict.is_kept is is_kept
+    assert f"from {min(slow_ms) / 10:.2f} to {max(slow_ms) / 10:.2f}" in str(verdict)
+    assert "median 1.50, from 1.50 to 1.50" in str(verdict)

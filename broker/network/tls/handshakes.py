@@ -3,17 +3,20 @@
 A handshake costs a millisecond of computing, and the peer need not have proved anything for it. So a crowd
 of them must not delay the requests of others: in each turn of the reactor handshakes have `TURN_S`, and
 those beyond wait in line for the next. One that has waited for the peer longest gives way to a new one.
+
+A handshake begins with the peer's first whole message. A peer that has not sent it occupies a plain socket,
+so it displaces nobody: if it did, a crowd that never sends one would connect again and again.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Protocol
 
 from holdfast_log.broker.network.tls.settings import HandshakeLimits
 from holdfast_log.coordinator.clock import Clock, DelayedCall
 
-TURN_S = 0.002
+TURN_S = 0.0005
 """Time in seconds of a turn of the reactor after which further handshakes wait for the next turn."""
 
 
@@ -34,12 +37,14 @@ class Handshaking(Protocol):
 
 
 class Handshakes:
-    """The handshakes under way, oldest first."""
+    """The handshakes under way, oldest first, and the peers of which one is expected."""
 
     def __init__(self, clock: Clock, limits: HandshakeLimits) -> None:
         self._clock = clock
         self._limits = limits
-        self._began_s: dict[Handshaking, float] = {}  # in order of beginning
+        # The first of an ordinary dictionary is found slowly where many were first before it.
+        self._since_s: OrderedDict[Handshaking, float] = OrderedDict()  # of all, as they were expected
+        self._under_way: OrderedDict[Handshaking, None] = OrderedDict()  # as they began
         self._line: deque[Handshaking] = deque()
         self._spent_s = 0.0
         self._next_turn: DelayedCall | None = None
@@ -48,23 +53,29 @@ class Handshakes:
         """Handshakes that took too long, or gave way to others."""
 
     def __len__(self) -> int:
-        return len(self._began_s)
+        """How many handshakes are under way."""
+        return len(self._under_way)
 
-    def begin(self, one: Handshaking) -> None:
-        """Count a handshake. The oldest ends if there are too many."""
-        while len(self._began_s) >= self._limits.open_max:
-            oldest = next(iter(self._began_s))
-            self.ended += 1
-            oldest.give_up(f"{self._limits.open_max} handshakes (ssl.handshakes.max) began after it")
-            self.end(oldest)
-        self._began_s[one] = self._clock.seconds()
+    def expect(self, one: Handshaking) -> None:
+        """Give a peer its time for the handshake, from now on."""
+        self._since_s[one] = self._clock.seconds()
         if self._check is None:
             self._check = self._clock.callLater(self._limits.timeout_ms / 1000, self._end_late)
 
+    def begin(self, one: Handshaking) -> None:
+        """Count a handshake that was expected. The oldest ends if there are too many."""
+        while len(self._under_way) >= self._limits.open_max:
+            oldest = next(iter(self._under_way))
+            self.ended += 1
+            oldest.give_up(f"{self._limits.open_max} handshakes (ssl.handshakes.max) began after it")
+            self.end(oldest)
+        self._under_way[one] = None
+
     def end(self, one: Handshaking) -> None:
-        """Count a handshake no longer; no effect if it is not counted."""
-        self._began_s.pop(one, None)
-        if not self._began_s and self._check is not None:
+        """Expect and count a handshake no longer; no effect if it is not expected."""
+        self._under_way.pop(one, None)
+        self._since_s.pop(one, None)
+        if not self._since_s and self._check is not None:
             self._check.cancel()
             self._check = None
 
@@ -88,19 +99,23 @@ class Handshakes:
         self._spent_s = 0.0
         while self._line and self._spent_s < TURN_S:
             one = self._line.popleft()
-            if one in self._began_s:
+            if one in self._since_s:
                 self._shake(one)
         if self._line and self._next_turn is None:
             self._next_turn = self._clock.callLater(0, self._begin_turn)
 
     def _end_late(self) -> None:
+        """End what is late; those of a crowd in several turns, because closing takes time too."""
         self._check = None
         timeout_s = self._limits.timeout_ms / 1000
-        for one, began_s in list(self._began_s.items()):
-            left_s = began_s + timeout_s - self._clock.seconds()
-            if left_s > 0:
-                self._check = self._clock.callLater(left_s, self._end_late)
+        began_s = now_s = self._clock.seconds()
+        while self._since_s:
+            one, since_s = next(iter(self._since_s.items()))
+            left_s = since_s + timeout_s - now_s
+            if left_s > 0 or now_s - began_s >= TURN_S:
+                self._check = self._clock.callLater(max(0.0, left_s), self._end_late)
                 return
             self.ended += 1
             one.give_up(f"it took more than {self._limits.timeout_ms} ms (ssl.handshake.timeout.ms)")
-            self._began_s.pop(one, None)
+            self.end(one)
+            now_s = self._clock.seconds()

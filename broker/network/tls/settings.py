@@ -138,15 +138,16 @@ SETTINGS: tuple[Setting, ...] = (
         "ssl.handshake.timeout.ms",
         SettingType.INT,
         10_000,
-        "Maximum time in ms for a TLS handshake. Then the broker closes the connection.",
+        "Maximum time in ms from the opening of a connection to the end of its TLS handshake. Then the "
+        "broker closes the connection.",
         minimum=100,
     ),
     Setting(
         "ssl.handshakes.max",
         SettingType.INT,
         500,
-        "Maximum number of TLS handshakes under way at a listener. For a further one the broker closes the "
-        "connection whose handshake began first.",
+        "Maximum number of TLS handshakes under way at a listener: those of clients that have sent their "
+        "first message. For a further one the broker closes the connection whose handshake began first.",
         minimum=1,
     ),
     Setting(

@@ -2,8 +2,8 @@
 
 States of a connection, and what ends each:
 
-    waiting    the peer's first byte: shaking    not the first byte of TLS: refused
-    shaking    the handshake is done: open       an error, too long, too many others: refused
+    waiting    the peer's first message: shaking    not the first byte of TLS, too long: refused
+    shaking    the handshake is done: open          an error, too long, too many others: refused
     open       as without TLS
     refused    the socket is closed, and the reason logged
 """
@@ -27,6 +27,11 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.tls.certificates import subject_name
 from holdfast_log.broker.network.tls.faults import explained
+from holdfast_log.broker.network.tls.first_message import (
+    FIRST_MESSAGE_BYTES_MAX,
+    HANDSHAKE_RECORD,
+    first_message_bytes,
+)
 from holdfast_log.broker.network.tls.handshakes import Handshakes
 from holdfast_log.broker.network.tls.principals import NoRule, PrincipalMapper
 from holdfast_log.broker.network.tls.stream import TlsOutgoing, TlsStream
@@ -35,8 +40,6 @@ from holdfast_log.protocol.frames import Part
 
 _log = logging.getLogger(__name__)
 
-_HANDSHAKE_RECORD = 22
-"""The first byte of a TLS connection."""
 _SHOWN_NAME = 300
 
 
@@ -56,6 +59,7 @@ class TlsSocket(FrameSocket):
     _is_plain = False
     _tls = TlsState.WAITING
     _stream: TlsStream | None = None  # the socket, once it is one of TLS
+    _awaited_bytes = 0
     _rereads = False
 
     def _begin(self, handshakes: Handshakes, wrap: Callable[[socket.socket], TlsStream]) -> None:
@@ -154,19 +158,22 @@ class TlsSocket(FrameSocket):
             self._shaken()
 
     def _wrapped(self) -> TlsStream | None:
-        """The socket as one of TLS; None if there is no need of it yet, or any more. So a peer that sends
-        nothing costs no more than a plain socket."""
+        """The socket as one of TLS; None if there is no need of it yet, or any more. So a peer that does not
+        send its first message costs no more than a plain socket."""
         try:
-            first = self._first_byte()
+            first = self._first_bytes()
             if first == b"":
                 self._end_with(CONNECTION_DONE)
                 return None
-            if first is not None and first[0] != _HANDSHAKE_RECORD:
+            if first is not None and first[0] != HANDSHAKE_RECORD:
                 self._refused(
                     f"it sent no TLS: its first byte is {first[0]}. A client that speaks PLAINTEXT needs "
                     "another listener, or security.protocol=SSL"
                 )
                 return None
+            if first is not None and self._waits_for_more(first):
+                return None
+            self._handshakes.begin(self)
             self.socket = self._stream = self._wrap(self.socket)
         except (BlockingIOError, InterruptedError):
             if self._wants_to_read:
@@ -179,9 +186,25 @@ class TlsSocket(FrameSocket):
         self._tls = TlsState.SHAKING
         return self._stream
 
-    def _first_byte(self) -> bytes | None:
-        """The first byte that the peer has sent; None if this side speaks first."""
+    def _first_bytes(self) -> bytes | None:
+        """What the peer has sent; None if this side speaks first."""
         return None
+
+    def _waits_for_more(self, first: bytes) -> bool:
+        """Whether the peer's first message is incomplete, and this side is told when it is there. The system
+        counts the bytes: who sends them one by one has this side do nothing for each.
+
+        The system may tell it sooner, at the end of what the peer sends or in want of memory.
+        """
+        wanted = first_message_bytes(first)
+        is_early = len(first) < self._awaited_bytes
+        is_waiting = len(first) < wanted and not is_early
+        if is_waiting or self._awaited_bytes:
+            self._awaited_bytes = wanted
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted if is_waiting else 1)
+        if is_waiting and self._wants_to_read:
+            self.startReading()
+        return is_waiting
 
     def _shaken(self) -> None:
         self._tls = TlsState.OPEN
@@ -246,10 +269,10 @@ class TlsServer(TlsSocket, FrameServer):
 
     def opened(self) -> None:
         super().opened()
-        self._handshakes.begin(self)
+        self._handshakes.expect(self)
 
-    def _first_byte(self) -> bytes | None:
-        first: bytes = self.socket.recv(1, socket.MSG_PEEK)
+    def _first_bytes(self) -> bytes | None:
+        first: bytes = self.socket.recv(FIRST_MESSAGE_BYTES_MAX, socket.MSG_PEEK)
         return first
 
     def _identified(self) -> bool:
@@ -281,7 +304,7 @@ class TlsClient(TlsSocket, FrameClient):
         self.peer = Address(host, self.peer.port)
 
     def opened(self) -> None:
-        self._handshakes.begin(self)
+        self._handshakes.expect(self)
         self._handshakes.step(self)
 
     def _shaken(self) -> None:

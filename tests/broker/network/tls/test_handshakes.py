@@ -11,14 +11,18 @@ from holdfast_log.broker.network.tls.settings import HandshakeLimits
 class Shaking:
     """A handshake whose steps take `step_s` each, by the clock."""
 
-    def __init__(self, clock: Clock, handshakes: Handshakes, step_s: float = 0.0) -> None:
+    def __init__(
+        self, clock: Clock, handshakes: Handshakes, step_s: float = 0.0, *, has_begun: bool = True
+    ) -> None:
         self._clock = clock
         self._handshakes = handshakes
         self._step_s = step_s
         self.steps = 0
         self.waits = 0
         self.ended_by: str | None = None
-        handshakes.begin(self)
+        handshakes.expect(self)
+        if has_begun:
+            handshakes.begin(self)
 
     def shake(self) -> None:
         self.steps += 1
@@ -29,6 +33,7 @@ class Shaking:
 
     def give_up(self, reason: str) -> None:
         self.ended_by = reason
+        self._clock.rightNow += self._step_s
         self._handshakes.end(self)
 
 
@@ -48,6 +53,33 @@ def test_the_oldest_gives_way() -> None:
     assert first.ended_by == "3 handshakes (ssl.handshakes.max) began after it"
     assert not any(each.ended_by for each in others)
     assert (len(handshakes), handshakes.ended) == (3, 1)
+
+
+def test_peers_that_have_not_begun_displace_nobody() -> None:
+    clock = Clock()
+    handshakes = Handshakes(clock, HandshakeLimits(open_max=3, timeout_ms=1000))
+    first = Shaking(clock, handshakes)
+    silent = [Shaking(clock, handshakes, has_begun=False) for _ in range(100)]
+    assert (len(handshakes), first.ended_by) == (1, None)
+
+    clock.advance(1)
+    assert first.ended_by is not None and all(each.ended_by for each in silent)
+    assert (len(handshakes), handshakes.ended) == (0, 101)
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_crowd_that_is_late_ends_in_several_turns() -> None:
+    clock = Clock()
+    handshakes = Handshakes(clock, HandshakeLimits(timeout_ms=1000))
+    crowd = [Shaking(clock, handshakes, 0.6 * TURN_S, has_begun=False) for _ in range(100)]
+    clock.rightNow += 1
+
+    for number in range(1, 51):
+        before_s = clock.seconds()
+        turn(clock)
+        assert clock.seconds() - before_s <= 1.5 * TURN_S
+        assert sum(each.ended_by is not None for each in crowd) == 2 * number
+    assert clock.getDelayedCalls() == []
 
 
 def test_each_ends_in_time_and_none_before() -> None:
