@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import click
 
-from holdfast_log.clients.tools.command import CONTEXT, run
+from holdfast_log.clients.tools.command import CONTEXT, DISTRIBUTION, installed_version, run
 
-DISTRIBUTION = "holdfast-log"
-"""The name under which pip installs this."""
 PACKAGES_OF = {
     "server": ("twisted", "kazoo"),
     "console": ("starlette", "jinja2", "uvicorn"),
@@ -144,14 +141,6 @@ def _imported(name: str, command: Subcommand) -> click.Command:
 def _listed(packages: list[str]) -> str:
     """The names in words: a, b and c."""
     return " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))
-
-
-def installed_version() -> str:
-    """The version of the installed distribution, or "unknown" in a checkout that is not installed."""
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 @click.command(cls=LazyGroup, context_settings=CONTEXT)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import click
 
@@ -21,10 +22,18 @@ from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.producer_state import decode_snapshot
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.tools.internal_records import RecordDecoder, of_offsets, of_transactions
+from holdfast_log.coordinator.shards.effects import MalformedRecord
 from holdfast_log.protocol.batches import BatchHeader, Compression, TimestampType, has_valid_crc
 from holdfast_log.protocol.control_records import readable_end_marker
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.records import Record, iterate
+
+_DECODERS: dict[str | None, RecordDecoder | None] = {
+    None: None,
+    "offsets": of_offsets,
+    "transactions": of_transactions,
+}
 
 
 class DamagedFile(Exception):
@@ -34,6 +43,19 @@ class DamagedFile(Exception):
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--files", required=True, help="The files to print, separated by commas.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values too; implies --deep-iteration.")
+@click.option(
+    "--offsets-decoder",
+    "decoder",
+    flag_value="offsets",
+    help="Print records of __consumer_offsets as JSON; implies --print-data-log.",
+)
+@click.option(
+    "--transaction-log-decoder",
+    "decoder",
+    flag_value="transactions",
+    help="Print records of __transaction_state as JSON; implies --print-data-log.",
+)
+@click.option("--skip-record-metadata", is_flag=True, help="Print only keys and values of records.")
 @click.option("--deep-iteration", is_flag=True, help="Print every record, not only the batches.")
 @click.option("--max-message-size", type=int, default=5 << 20, help="Maximum size of a batch in bytes.")
 @click.option("--max-bytes", type=int, default=2**63 - 1, help="Bytes of a .log file after which to stop.")
@@ -44,6 +66,8 @@ class DamagedFile(Exception):
 def main(
     files: str,
     print_data_log: bool,
+    decoder: str | None,
+    skip_record_metadata: bool,
     deep_iteration: bool,
     max_message_size: int,
     max_bytes: int,
@@ -54,16 +78,19 @@ def main(
 
     \b
     dump-log.sh --files /var/lib/holdfast/orders-0/00000000000000000000.log --print-data-log
+    dump-log.sh --files data/__consumer_offsets-7/00000000000000000000.log --offsets-decoder
     """
     status = 0
+    printed = None
+    if deep_iteration or print_data_log or decoder is not None:
+        has_data = print_data_log or decoder is not None
+        printed = RecordLines(has_data, _DECODERS[decoder], has_metadata=not skip_record_metadata)
     for path in filter(None, (name.strip() for name in files.split(","))):
         click.echo(f"Dumping {path}")
         try:
             match os.path.splitext(path)[1]:
                 case names.LOG:
-                    lines = _log_lines(
-                        path, max_bytes, max_message_size, deep_iteration or print_data_log, print_data_log
-                    )
+                    lines = _log_lines(path, max_bytes, max_message_size, printed)
                 case names.INDEX | names.TIME_INDEX:
                     lines = _index_lines(path, index_sanity_check, verify_index_only)
                 case names.TRANSACTION_INDEX:
@@ -76,13 +103,13 @@ def main(
                     raise DamagedFile(f"ignoring a file of unknown kind: {path}")
             for line in lines:
                 click.echo(line)
-        except (DamagedFile, ValueError, BrokerError, OSError) as error:
+        except (DamagedFile, MalformedRecord, ValueError, BrokerError, OSError) as error:
             click.echo(str(error), err=True)
             status = 1
     sys.exit(status)
 
 
-def _log_lines(path: str, max_bytes: int, max_batch: int, deep: bool, print_data: bool) -> Iterator[str]:
+def _log_lines(path: str, max_bytes: int, max_batch: int, records: RecordLines | None) -> Iterator[str]:
     yield f"Log starting offset: {_offset_in_name(path)}"
     file = OsDisk().open(path)
     end = min(file.size(), max_bytes)
@@ -97,9 +124,9 @@ def _log_lines(path: str, max_bytes: int, max_batch: int, deep: bool, print_data
         is_valid = has_valid_crc(data, inner)
         invalid += not is_valid
         yield _batch_line(header, is_valid)
-        if deep and is_valid:
+        if records is not None and is_valid:
             for record in iterate(data, inner):
-                yield _record_line(record, header, print_data) + _marker(data, inner)
+                yield records.line(record, header) + _marker(data, inner)
         position = header.end
     if position < end and end == file.size():
         raise DamagedFile(f"{end - position} bytes from position {position} on are not a complete batch")
@@ -120,20 +147,42 @@ def _batch_line(header: BatchHeader, is_valid: bool) -> str:
     )
 
 
-def _record_line(record: Record, header: BatchHeader, print_data: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class RecordLines:
+    """What is printed of each record: where it is, its key and value, and these as `decode` reads them."""
+
+    has_data: bool
+    decode: RecordDecoder | None
+    has_metadata: bool = True
+
+    def line(self, record: Record, header: BatchHeader) -> str:
+        """The line of a record. Raises MalformedRecord if it cannot be decoded."""
+        parts = [_record_metadata(record, header)] if self.has_metadata else []
+        if self.has_data and not header.is_control:
+            key, value = self._data(record)
+            parts += [] if key is None else [f"key: {key}"]
+            parts += [] if value is None else [f"payload: {value}"]
+        return "| " + " ".join(parts)
+
+    def _data(self, record: Record) -> tuple[str | None, str | None]:
+        if self.decode is None or record.key is None:
+            return _readable(record.key), _readable(record.value)
+        value = None if record.value is None else bytes(record.value)
+        return self.decode(bytes(record.key), value)
+
+
+def _readable(content: bytes | None) -> str | None:
+    return None if content is None else content.decode(errors="replace")
+
+
+def _record_metadata(record: Record, header: BatchHeader) -> str:
     key_size = -1 if record.key is None else len(record.key)
     value_size = -1 if record.value is None else len(record.value)
-    line = (
-        f"| offset: {record.offset} {_timestamp_name(header)}: {record.timestamp} "
+    return (
+        f"offset: {record.offset} {_timestamp_name(header)}: {record.timestamp} "
         f"keySize: {key_size} valueSize: {value_size} sequence: {_sequence(record, header)} "
         f"headerKeys: [{','.join(key for key, _ in record.headers)}]"
     )
-    if print_data and not header.is_control:
-        if record.key is not None:
-            line += f" key: {record.key.decode(errors='replace')}"
-        if record.value is not None:
-            line += f" payload: {record.value.decode(errors='replace')}"
-    return line
 
 
 def _marker(data: bytes, header: BatchHeader) -> str:

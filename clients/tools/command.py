@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
@@ -21,6 +22,8 @@ from holdfast_log.clients.references import load_properties
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.protocol.errors import BrokerError
 
+DISTRIBUTION = "holdfast-log"
+"""The name under which pip installs this."""
 FIRST_CONTACT_MS = 5_000
 """Default of `bootstrap.timeout.ms`: time until the tool reports that no broker answers."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -33,6 +36,16 @@ bootstrap_option = click.option(
     help="A broker to connect to, or several separated by commas.",
 )
 
+old_bootstrap_option = click.option(
+    "--bootstrap-server",
+    "--broker-list",
+    "bootstrap",
+    metavar="HOST:PORT",
+    required=True,
+    help="A broker to connect to, or several separated by commas. --broker-list is its old name.",
+)
+"""For tools that Kafka has had for longer than `--bootstrap-server`."""
+
 
 def run(command: click.Command, program: str | None = None) -> None:
     """Run a program, then exit the process with the program's status.
@@ -44,6 +57,8 @@ def run(command: click.Command, program: str | None = None) -> None:
     """
     try:
         name = program or (command.name or "").replace("_", "-") + ".sh"
+        if program is None:
+            _add_version(command, name)
         status = command.main(standalone_mode=False, prog_name=name)
     except click.exceptions.Abort:
         status = 130
@@ -62,6 +77,21 @@ def run(command: click.Command, program: str | None = None) -> None:
     sys.exit(status or 0)
 
 
+def _add_version(command: click.Command, name: str) -> None:
+    """Let the program say its version, as each of Kafka's tools does; those that `holdfast` starts have its
+    own --version."""
+    if not any(parameter.name == "version" for parameter in command.params):
+        click.version_option(installed_version(), prog_name=name)(command)
+
+
+def installed_version() -> str:
+    """The version of the installed distribution, or "unknown" in a checkout that is not installed."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 """For commands that list something: with it they print by `print_json`."""
 
@@ -77,17 +107,21 @@ def properties(
     bootstrap: str, path: str | None, given: tuple[str, ...], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A client's properties: `defaults`, overridden by the file's, overridden by the pairs `given`."""
-    merged: dict[str, Any] = dict(defaults)
-    if path is not None:
-        try:
-            merged |= load_properties(path)
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}") from None
-        except SettingError as error:
-            raise ConfigError(str(error)) from None
-    merged |= pairs(given)
+    merged: dict[str, Any] = {**defaults, **file_properties(path), **pairs(given)}
     merged["bootstrap.servers"] = bootstrap
     return merged
+
+
+def file_properties(path: str | None) -> Mapping[str, str]:
+    """What a properties file has; nothing without a file. Raises ConfigError."""
+    if path is None:
+        return {}
+    try:
+        return load_properties(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except SettingError as error:
+        raise ConfigError(str(error)) from None
 
 
 def pairs(given: tuple[str, ...]) -> dict[str, str]:

@@ -85,6 +85,7 @@ def _collect(context: click.Context, parameter: click.Parameter, value: Sequence
 @click.option("--topic", help="Short for --entity-type topics --entity-name.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
+@click.option("--broker-logger", help="Short for --entity-type broker-loggers --entity-name.")
 @click.option("--user", help="Short for --entity-type users --entity-name.")
 @click.option("--user-defaults", is_flag=True, help="Short for --entity-type users --entity-default.")
 @click.option("--client", help="Short for --entity-type clients --entity-name.")
@@ -99,6 +100,7 @@ def _collect(context: click.Context, parameter: click.Parameter, value: Sequence
 )
 @click.option("--add-config-file", metavar="FILE", help="A properties file of settings to set.")
 @click.option("--delete-config", metavar="K,K", help="Settings to reset to their defaults.")
+@click.option("--force", is_flag=True, expose_value=False, help="No effect: nothing is asked.")
 @json_option
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the admin client.")
 def configs(
@@ -239,7 +241,14 @@ def _warn_of_unknown(admin: Admin, broker: ConfigResource, names: Sequence[str])
             click.echo(f"Warning: brokers have no setting {name}, so it has no effect{hint}", err=True)
 
 
-_SHORT = {"topic": "topics", "broker": "brokers", "user": "users", "client": "clients", "ip": "ips"}
+_SHORT = {
+    "topic": "topics",
+    "broker": "brokers",
+    "broker_logger": "broker-loggers",
+    "user": "users",
+    "client": "clients",
+    "ip": "ips",
+}
 
 
 def _entities(

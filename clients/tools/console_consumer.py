@@ -11,16 +11,19 @@ from dataclasses import dataclass
 import click
 
 from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.fetching.deserialization import Deserializer
 from holdfast_log.clients.message import ConsumerRecord
 from holdfast_log.clients.tools.command import (
     CONTEXT,
     FIRST_CONTACT_MS,
     bootstrap_option,
+    file_properties,
     pairs,
     properties,
     run,
 )
 from holdfast_log.clients.tools.moments import parse_time
+from holdfast_log.clients.tools.readable import Readable, readable_by
 from holdfast_log.clients.tools.stopping import StopRequest, stop_on_signals
 from holdfast_log.clients.tools.topic_pattern import topic_pattern
 from holdfast_log.protocol.batches import TimestampType
@@ -38,6 +41,7 @@ class OutputFormat:
     shows_timestamp: bool = False
     shows_partition: bool = False
     shows_offset: bool = False
+    shows_epoch: bool = False
     shows_headers: bool = False
     shows_key: bool = False
     shows_value: bool = True
@@ -45,6 +49,7 @@ class OutputFormat:
     line_separator: bytes = b"\n"
     headers_separator: bytes = b","
     null_literal: bytes = b"null"
+    readable_header: Readable | None = None
 
     def __call__(self, record: ConsumerRecord) -> bytes:
         """The message as one line, with the line separator."""
@@ -55,6 +60,10 @@ class OutputFormat:
             parts.append(b"Partition:%d" % record.partition)
         if self.shows_offset:
             parts.append(b"Offset:%d" % record.offset)
+        if self.shows_epoch:
+            parts.append(
+                b"Epoch:%d" % record.leader_epoch if record.leader_epoch >= 0 else b"Epoch:NOT_PRESENT"
+            )
         if self.shows_headers:
             parts.append(self._headers(record))
         if self.shows_key:
@@ -67,8 +76,13 @@ class OutputFormat:
         if not record.headers:
             return b"NO_HEADERS"
         return self.headers_separator.join(
-            name.encode() + b":" + self._or_null(value) for name, value in record.headers
+            name.encode() + b":" + self._header(value) for name, value in record.headers
         )
+
+    def _header(self, content: bytes | None) -> bytes:
+        if content is None or self.readable_header is None:
+            return self._or_null(content)
+        return self.readable_header(content)
 
     def _or_null(self, content: bytes | None) -> bytes:
         return self.null_literal if content is None else content
@@ -113,6 +127,7 @@ _FLAGS = {
     "print.timestamp": "shows_timestamp",
     "print.partition": "shows_partition",
     "print.offset": "shows_offset",
+    "print.epoch": "shows_epoch",
     "print.headers": "shows_headers",
     "print.key": "shows_key",
     "print.value": "shows_value",
@@ -125,6 +140,10 @@ _TEXTS = {
 }
 
 
+_KEY, _VALUE, _HEADERS = "key.deserializer", "value.deserializer", "headers.deserializer"
+"""Properties of Kafka's default formatter, by which keys, values and headers become text."""
+
+
 def line_format(given: Mapping[str, str]) -> OutputFormat:
     """The format described by properties of Kafka's default formatter. Raises click.UsageError."""
     values: dict[str, object] = {}
@@ -133,9 +152,20 @@ def line_format(given: Mapping[str, str]) -> OutputFormat:
             values[_FLAGS[key]] = text.strip().lower() == "true"
         elif key in _TEXTS:
             values[_TEXTS[key]] = text.encode()
-        else:
-            raise click.UsageError(f"--property {key}: the properties are {', '.join((*_FLAGS, *_TEXTS))}")
+        elif key == _HEADERS:
+            values["readable_header"] = readable_by(text, f"--property {key}")
+        elif key not in (_KEY, _VALUE):
+            known = ", ".join((*_FLAGS, *_TEXTS, _KEY, _VALUE, _HEADERS))
+            raise click.UsageError(f"--property {key}: the properties are {known}")
     return OutputFormat(**values)  # type: ignore[arg-type]
+
+
+def deserializer(name: str | None, option: str) -> Deserializer | None:
+    """What makes text of a key or value; None for bytes as they are. Raises click.UsageError."""
+    if name is None:
+        return None
+    readable = readable_by(name, option)
+    return lambda topic, content: readable(content)
 
 
 def formatter(name: str, given: Mapping[str, str]) -> Formatter:
@@ -181,8 +211,30 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
     "formatter_properties",
     metavar="KEY=VALUE",
     multiple=True,
-    help="What to print: print.timestamp, print.partition, print.offset, print.headers, print.key, "
-    "print.value, key.separator, line.separator, headers.separator, null.literal.",
+    help="What to print: print.timestamp, print.partition, print.offset, print.epoch, print.headers, "
+    "print.key, print.value, key.separator, line.separator, headers.separator, null.literal; and how: "
+    "key.deserializer, value.deserializer, headers.deserializer.",
+)
+@click.option(
+    "--formatter-config", metavar="FILE", help="Properties file with what to print, as for --property."
+)
+@click.option(
+    "--key-deserializer",
+    metavar="NAME",
+    help="How keys become text: String (the default), Short, Integer, Long, Float, Double, Boolean, UUID, or "
+    "Kafka's class name.",
+)
+@click.option("--value-deserializer", metavar="NAME", help="How values become text, as --key-deserializer.")
+@click.option(
+    "--skip-message-on-error",
+    is_flag=True,
+    help="Leave out messages that their deserializer cannot read, instead of ending with an error.",
+)
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    help="read_committed: leave out messages of transactions that were aborted, and wait before those of "
+    "open ones. [default: read_uncommitted]",
 )
 @click.option(
     "--consumer-property", metavar="KEY=VALUE", multiple=True, help="A consumer property. May be repeated."
@@ -203,6 +255,11 @@ def console_consumer(
     timeout_ms: int | None,
     formatter_name: str,
     formatter_properties: tuple[str, ...],
+    formatter_config: str | None,
+    key_deserializer: str | None,
+    value_deserializer: str | None,
+    skip_message_on_error: bool,
+    isolation_level: str | None,
     consumer_property: tuple[str, ...],
     config_file: str | None,
 ) -> None:
@@ -219,7 +276,10 @@ def console_consumer(
     if from_time is not None and (offset is not None or from_beginning):
         raise click.UsageError("--from-time excludes --offset and --from-beginning")
     since_ms = None if from_time is None else parse_time(from_time, "--from-time")
-    show = formatter(formatter_name, pairs(formatter_properties))
+    described = {**file_properties(formatter_config), **pairs(formatter_properties)}
+    show = formatter(formatter_name, described)
+    key = deserializer(key_deserializer or described.get(_KEY), "--key-deserializer")
+    value = deserializer(value_deserializer or described.get(_VALUE), "--value-deserializer")
     defaults = {
         "client.id": "console-consumer",
         "default.api.timeout.ms": 15_000,
@@ -230,6 +290,10 @@ def console_consumer(
         merged["auto.offset.reset"] = "earliest"
     if group is not None:
         merged["group.id"] = group
+    if isolation_level is not None:
+        merged["isolation.level"] = isolation_level
+    if skip_message_on_error:
+        merged["deserialization.errors"] = "skip"
     if merged.get("group.id") and partition is not None:
         raise click.UsageError("--partition and --group exclude each other: the group assigns partitions")
     if merged.get("group.id") and since_ms is not None:
@@ -238,7 +302,10 @@ def console_consumer(
             "--to-datetime to set a group's offsets by time"
         )
     count = 0
-    with stop_on_signals() as stop, Consumer(merged) as consumer:
+    with (
+        stop_on_signals() as stop,
+        Consumer(merged, key_deserializer=key, value_deserializer=value) as consumer,
+    ):
         stop.interrupts = True  # No message has been read yet, so none can be lost.
         for name in [topic] if topic is not None else _matching(consumer, include or ""):
             _add(consumer, name, partition, offset)

@@ -14,7 +14,15 @@ from holdfast_log.clients.errors import ClosedError
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.responses import SendResponse
-from holdfast_log.clients.tools.command import CONTEXT, bootstrap_option, explained, pairs, properties, run
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    explained,
+    file_properties,
+    old_bootstrap_option,
+    pairs,
+    properties,
+    run,
+)
 from holdfast_log.clients.tools.progress import progress
 from holdfast_log.clients.tools.stopping import StopRequest, stop_on_signals
 
@@ -67,6 +75,19 @@ class InputFormat:
         return None if content == self.null_marker else content
 
 
+_LINE_READER = "LineMessageReader"
+_SETTINGS = (
+    ("max_partition_memory_bytes", "batch.size"),
+    ("max_memory_bytes", "buffer.memory"),
+    ("max_block_ms", "max.block.ms"),
+    ("message_send_max_retries", "retries"),
+    ("retry_backoff_ms", "retry.backoff.ms"),
+    ("request_timeout_ms", "request.timeout.ms"),
+    ("metadata_expiry_ms", "metadata.max.age.ms"),
+    ("socket_buffer_size", "send.buffer.bytes"),
+)
+"""Options that stand for a setting of the producer, as in Kafka's tool; without them the producer's defaults
+apply, not those of Kafka's tool."""
 _FORMAT_PROPERTIES = {
     "parse.key": "has_key",
     "key.separator": "key_separator",
@@ -96,7 +117,7 @@ def line_format(given: Mapping[str, str]) -> InputFormat:
 
 
 @click.command(context_settings=CONTEXT)
-@bootstrap_option
+@old_bootstrap_option
 @click.option("--topic", required=True, help="The topic to write to.")
 @click.option(
     "--file",
@@ -131,6 +152,37 @@ def line_format(given: Mapping[str, str]) -> InputFormat:
 )
 @click.option("--batch-size", type=int, help="Maximum size of a batch in bytes.")
 @click.option(
+    "--max-partition-memory-bytes",
+    type=int,
+    metavar="BYTES",
+    help="The same as --batch-size, which precedes it.",
+)
+@click.option(
+    "--max-memory-bytes", type=int, metavar="BYTES", help="Maximum bytes of messages that wait to be sent."
+)
+@click.option(
+    "--max-block-ms",
+    type=int,
+    metavar="MS",
+    help="Maximum time that a message waits for room, or for a broker.",
+)
+@click.option(
+    "--message-send-max-retries", type=int, metavar="N", help="How often a failed request is repeated."
+)
+@click.option("--retry-backoff-ms", type=int, metavar="MS", help="Time before a failed request is repeated.")
+@click.option(
+    "--request-timeout-ms", type=int, metavar="MS", help="Maximum time for the answer to a request."
+)
+@click.option(
+    "--metadata-expiry-ms", type=int, metavar="MS", help="Age at which metadata is asked for again."
+)
+@click.option("--socket-buffer-size", type=int, metavar="BYTES", help="Size of the socket's send buffer.")
+@click.option(
+    "--line-reader",
+    metavar="NAME",
+    help="Only Kafka's LineMessageReader, which is the default.",
+)
+@click.option(
     "--timeout", "linger_ms", type=int, help="Maximum time in ms that a batch waits for more messages."
 )
 @click.option(
@@ -148,28 +200,31 @@ def console_producer(
     compression_codec: str | None,
     is_sync: bool,
     request_required_acks: str | None,
-    batch_size: int | None,
     linger_ms: int | None,
+    line_reader: str | None,
     producer_property: tuple[str, ...],
     config_file: str | None,
+    **given: int | None,
 ) -> None:
     """Write each line of standard input, or of a file, to a topic.
 
     Ctrl-D or Ctrl-C ends the input; lines already read are still sent. A second Ctrl-C exits without waiting.
     """
-    how = line_format(
-        {**(properties("", reader_config, (), {}) if reader_config else {}), **pairs(reader_properties)}
-    )
-    given = {
+    if line_reader is not None and line_reader.rpartition(".")[2] != _LINE_READER:
+        raise click.UsageError(f"--line-reader {line_reader}: {_LINE_READER} is the only one")
+    how = line_format({**file_properties(reader_config), **pairs(reader_properties)})
+    settings: dict[str, object] = {
         "compression.type": compression_codec,
         "acks": request_required_acks,
-        "batch.size": batch_size,
         "linger.ms": linger_ms,
+        **{setting: given[option] for option, setting in _SETTINGS},
     }
+    if given["batch_size"] is not None:
+        settings["batch.size"] = given["batch_size"]
     # The default of two minutes is too long for a user at a terminal when no broker answers.
     defaults = {"client.id": "console-producer", "max.block.ms": 15_000}
     merged = properties(bootstrap, config_file, producer_property, defaults)
-    merged |= {key: value for key, value in given.items() if value is not None}
+    merged |= {key: value for key, value in settings.items() if value is not None}
     is_interactive = path is None and sys.stdin.isatty()
     failures = Failures()
     with ExitStack() as stack:

@@ -11,7 +11,13 @@ import click
 
 from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.groups.listener import RebalanceListener
-from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    old_bootstrap_option,
+    properties,
+    run,
+)
 from holdfast_log.clients.tools.feedback_table import print_metrics_option, show_feedback
 from holdfast_log.clients.tools.stopping import StopRequest, stop_on_signals
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -29,7 +35,7 @@ _DETAILED_TITLES = (
 
 
 @click.command("consumer-perf-test", context_settings=CONTEXT)
-@bootstrap_option
+@old_bootstrap_option
 @click.option("--topic", required=True, help="The topic to read.")
 @click.option(
     "--num-records", "--messages", type=click.IntRange(1), required=True, help="Number of messages to read."
@@ -37,6 +43,7 @@ _DETAILED_TITLES = (
 @click.option("--group", help="Read as a member of this group; without one, all partitions are read.")
 @click.option("--from-latest", is_flag=True, help="Start at the latest message if the group has no offset.")
 @click.option("--fetch-size", type=int, help="Maximum number of bytes of each partition in one fetch.")
+@click.option("--socket-buffer-size", type=int, help="Size of the socket's receive buffer in bytes.")
 @click.option("--timeout", "timeout_ms", type=int, default=10_000, show_default=True, help="Give up if no "
               "message arrives for this time in ms.")  # fmt: skip
 @click.option("--bulk", is_flag=True, help="Read whole batches (poll_batches) instead of single records.")
@@ -57,6 +64,7 @@ def consumer_perf_test(
     group: str | None,
     from_latest: bool,
     fetch_size: int | None,
+    socket_buffer_size: int | None,
     timeout_ms: int,
     bulk: bool,
     show_detailed_stats: bool,
@@ -72,7 +80,11 @@ def consumer_perf_test(
         "auto.offset.reset": "latest" if from_latest else "earliest",
         "bootstrap.timeout.ms": FIRST_CONTACT_MS,
     }
-    given = {"group.id": group, "max.partition.fetch.bytes": fetch_size}
+    given = {
+        "group.id": group,
+        "max.partition.fetch.bytes": fetch_size,
+        "receive.buffer.bytes": socket_buffer_size,
+    }
     merged = properties(bootstrap, config_file, consumer_property, defaults)
     merged |= {key: value for key, value in given.items() if value is not None}
     if not hide_header:

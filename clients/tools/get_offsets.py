@@ -10,8 +10,8 @@ from holdfast_log.clients.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, O
 from holdfast_log.clients.tools.command import (
     CONTEXT,
     FIRST_CONTACT_MS,
-    bootstrap_option,
     json_option,
+    old_bootstrap_option,
     properties,
     run,
 )
@@ -35,7 +35,7 @@ _TIMES = {
 
 
 @click.command("get-offsets", context_settings=CONTEXT)
-@bootstrap_option
+@old_bootstrap_option
 @click.option(
     "--topic-partitions",
     "patterns",

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import click
 
@@ -19,7 +21,11 @@ from holdfast_log.clients.tools.feedback_table import print_metrics_option, show
 from holdfast_log.clients.tools.pace import Latencies, Pace
 from holdfast_log.clients.tools.stopping import stop_on_signals
 
+if TYPE_CHECKING:
+    from holdfast_log.clients.transactions.transaction import ProducerTransaction
+
 _REPORT_MS = 5_000
+_TRANSACTION_MS = 3_000
 _RANDOM_PAYLOADS = 64
 _UPPER_CASE = range(ord("A"), ord("Z") + 1)
 
@@ -46,6 +52,18 @@ _UPPER_CASE = range(ord("A"), ord("Z") + 1)
 @click.option(
     "--producer.config", "config_file", metavar="FILE", help="Properties file with settings of the producer."
 )
+@click.option(
+    "--transaction-duration-ms",
+    type=click.IntRange(1),
+    metavar="MS",
+    help="Write in transactions, and commit each after this time.",
+)
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    help=f"The id of these transactions. Alone, it commits each after {_TRANSACTION_MS} ms. "
+    "[default: one of its own for each run]",
+)
 @print_metrics_option
 @click.argument("more_props", metavar="[KEY=VALUE]...", nargs=-1)
 def producer_perf_test(
@@ -59,6 +77,8 @@ def producer_perf_test(
     bootstrap: str | None,
     producer_props: tuple[str, ...],
     config_file: str | None,
+    transaction_duration_ms: int | None,
+    transactional_id: str | None,
     print_metrics: bool,
     more_props: tuple[str, ...],
 ) -> int:
@@ -75,15 +95,17 @@ def producer_perf_test(
         values = endlessly(read_payloads(payload_file, payload_delimiter))
     else:
         values = endlessly(random_payloads(record_size or 0))
-    defaults = {"client.id": "perf-producer"}
-    with (
-        stop_on_signals() as stop,
-        Producer(properties(address, config_file, given, defaults)) as producer,
-    ):
+    merged = properties(address, config_file, given, {"client.id": "perf-producer"})
+    if transaction_duration_ms is not None or transactional_id is not None:
+        merged["transactional.id"] = transactional_id or f"producer-perf-test-{uuid4()}"
+        transaction_duration_ms = transaction_duration_ms or _TRANSACTION_MS
+    with stop_on_signals() as stop, Producer(merged) as producer:
+        transactions = TimedTransactions(producer, transaction_duration_ms)
         started_ms = time.monotonic() * 1000
         account = ThroughputAccount(started_ms)
         pace = Pace(throughput, started_ms)
         for number, value in enumerate(itertools.islice(values, num_records)):
+            transactions.before(time.monotonic() * 1000)
             account.send(producer, topic, value)
             wait_ms = pace.wait_ms(number + 1, time.monotonic() * 1000)
             if wait_ms >= 1:
@@ -91,11 +113,38 @@ def producer_perf_test(
             if stop:
                 break
         producer.flush()
+        transactions.commit()
         feedback = producer.feedback()
     status = account.finish()
     if print_metrics:
         show_feedback(feedback)
     return status
+
+
+class TimedTransactions:
+    """Transactions that last `duration_ms` each, one after the other; none if that is None."""
+
+    def __init__(self, producer: Producer, duration_ms: int | None) -> None:
+        self._producer = producer
+        self._duration_ms = duration_ms
+        self._open: ProducerTransaction | None = None
+        self._ends_ms = 0.0
+        if duration_ms is not None:
+            producer.init_transactions()
+
+    def before(self, now_ms: float) -> None:
+        """A message is about to be sent: commit what has lasted long enough, and begin the next."""
+        if self._duration_ms is None or (self._open is not None and now_ms < self._ends_ms):
+            return
+        self.commit()
+        self._open = self._producer.transaction()
+        self._ends_ms = now_ms + self._duration_ms
+
+    def commit(self) -> None:
+        """Commit what is open."""
+        if self._open is not None:
+            self._open.commit()
+            self._open = None
 
 
 def random_payloads(size: int) -> list[bytes]:

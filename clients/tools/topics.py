@@ -45,6 +45,7 @@ _PATIENCE_MS = 15_000
 @click.option("--alter", "action", flag_value="alter", help="Raise the number of partitions of topics.")
 @click.option("--delete", "action", flag_value="delete", help="Delete topics.")
 @click.option("--topic", help="The topic; for --list, --describe, --alter and --delete a regular expression.")
+@click.option("--topic-id", metavar="ID", help="With --describe, instead of --topic: the topic with this id.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions of the topic.")
 @click.option(
     "--replication-factor",
@@ -96,6 +97,7 @@ def topics(
     bootstrap: str,
     action: str | None,
     topic: str | None,
+    topic_id: str | None,
     partitions: int | None,
     replication_factor: int | None,
     replica_assignment: str | None,
@@ -122,6 +124,8 @@ def topics(
         raise click.UsageError("one of --create, --list, --describe, --alter, --delete is needed")
     if topic is None and action in ("create", "alter", "delete"):
         raise click.UsageError(f"--{action} needs --topic")
+    if topic_id is not None and (action != "describe" or topic is not None):
+        raise click.UsageError("--topic-id goes with --describe, without --topic")
     if as_json and action not in ("list", "describe"):
         raise click.UsageError("--json goes with --list and --describe")
     defaults = {
@@ -156,7 +160,10 @@ def topics(
                 if names:
                     admin.delete_topics(names)
             case "describe":
-                names = existing(admin, topic, exclude_internal, if_exists or topic is None)
+                if topic_id is None:
+                    names = existing(admin, topic, exclude_internal, if_exists or topic is None)
+                else:
+                    names = with_id(admin, topic_id, if_exists)
                 wanted = _partition_filter(
                     unavailable_partitions,
                     under_replicated_partitions,
@@ -205,6 +212,14 @@ def existing(admin: Admin, pattern: str | None, exclude_internal: bool, if_exist
     names = matching(admin, pattern, exclude_internal)
     if not names and not if_exists:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {pattern}")
+    return names
+
+
+def with_id(admin: Admin, topic_id: str, if_exists: bool) -> list[str]:
+    """The topic with this id. Raises UnknownTopicIdError for none unless `if_exists`."""
+    names = [each.name for each in admin.describe_topics() if _short(each.id) == topic_id]
+    if not names and not if_exists:
+        raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
     return names
 
 

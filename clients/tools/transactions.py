@@ -89,12 +89,18 @@ def transactions(context: click.Context, bootstrap: str, command_config: str | N
 
 
 @transactions.command("list")
+@click.option(
+    "--duration-filter",
+    type=click.IntRange(0),
+    metavar="MS",
+    help="Only transactions open for longer than this.",
+)
 @json_option
 @click.pass_obj
-def list_all(cluster: _Cluster, as_json: bool) -> None:
+def list_all(cluster: _Cluster, duration_filter: int | None, as_json: bool) -> None:
     """List all transactional ids, with their coordinators and states."""
     with cluster.admin() as admin:
-        found = admin.list_transactions()
+        found = admin.list_transactions(open_longer_than_ms=duration_filter)
     rows = [(each.transactional_id, each.coordinator, each.producer_id, each.state) for each in found]
     _show(_LIST, rows, as_json)
 

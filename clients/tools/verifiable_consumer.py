@@ -10,7 +10,13 @@ from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.errors import ClientError
 from holdfast_log.clients.groups.listener import RebalanceListener
 from holdfast_log.clients.message import ConsumerRecord
-from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    old_bootstrap_option,
+    properties,
+    run,
+)
 from holdfast_log.clients.tools.json_events import tell
 from holdfast_log.clients.tools.pace import UNLIMITED
 from holdfast_log.clients.tools.stopping import stop_on_signals
@@ -21,11 +27,12 @@ _POLL_MS = 500
 
 
 @click.command("verifiable-consumer", context_settings=CONTEXT)
-@bootstrap_option
+@old_bootstrap_option
 @click.option("--topic", required=True, help="The topic to read.")
 @click.option("--group-id", required=True, help="The group to join.")
 @click.option("--group-instance-id", help="Join as this static member.")
 @click.option("--group-protocol", help="classic or managed.")
+@click.option("--group-remote-assignor", help="group.remote.assignor")
 @click.option(
     "--max-messages",
     type=int,
@@ -57,6 +64,7 @@ def verifiable_consumer(
     group_id: str,
     group_instance_id: str | None,
     group_protocol: str | None,
+    group_remote_assignor: str | None,
     max_messages: int,
     session_timeout: int | None,
     verbose: bool,
@@ -73,6 +81,7 @@ def verifiable_consumer(
     given = {
         "group.instance.id": group_instance_id,
         "group.protocol": group_protocol,
+        "group.remote.assignor": group_remote_assignor,
         "session.timeout.ms": session_timeout,
         "partition.assignment.strategy": assignment_strategy,
     }

@@ -11,7 +11,7 @@ import click
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.responses import SendResponse
-from holdfast_log.clients.tools.command import CONTEXT, bootstrap_option, properties, run
+from holdfast_log.clients.tools.command import CONTEXT, old_bootstrap_option, properties, run
 from holdfast_log.clients.tools.json_events import tell
 from holdfast_log.clients.tools.pace import UNLIMITED, Pace
 from holdfast_log.clients.tools.stopping import stop_on_signals
@@ -20,7 +20,7 @@ _NAP_MS = 100
 
 
 @click.command("verifiable-producer", context_settings=CONTEXT)
-@bootstrap_option
+@old_bootstrap_option
 @click.option("--topic", required=True, help="The topic to write to.")
 @click.option(
     "--max-messages",

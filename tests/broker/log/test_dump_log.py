@@ -12,7 +12,10 @@ from holdfast_log.broker.log.disk import OsDisk
 from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.tools.dump_log import main
+from holdfast_log.coordinator.groups.records import CommittedOffset, offset_record
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
+from holdfast_log.protocol.topic_partition import TopicPartition
+from tests.models.batches import encoded
 from tests.models.logs import NOW_MS, append, append_as_leader, new_log
 from tests.models.transactional import transactional_batch
 
@@ -56,6 +59,23 @@ def test_dump_log_prints_records_with_their_data(directory: Path) -> None:
     )
     without = dump(log_file(directory), flags=("--deep-iteration",)).output
     assert "| offset: 1 CreateTime: 2000 keySize: 3 valueSize: 10 sequence: 1 headerKeys: []\n" in without
+
+
+def test_dump_log_prints_records_of_internal_topics_as_json(tmp_path: Path) -> None:
+    log = new_log(OsDisk(), str(tmp_path / "__consumer_offsets-0"))
+    at = TopicPartition("orders", 3)
+    for record in (offset_record("g", at, CommittedOffset(42, 5, "", 1000)), offset_record("g", at, None)):
+        add(log, encoded([(NOW_MS, record.key, record.value)]))
+    close_log(log)
+    path = log_file(tmp_path / "__consumer_offsets-0")
+    flags = ("--offsets-decoder", "--skip-record-metadata")
+    lines = [line for line in dump(path, flags=flags).output.splitlines() if line.startswith("| ")]
+    key = 'key: {"type":"1","data":{"group":"g","topic":"orders","partition":3}}'
+    assert lines[1] == f"| {key}"
+    assert lines[0].startswith(f'| {key} payload: {{"version":"3","data":{{"offset":42,')
+    assert "| offset: 1 CreateTime: " in dump(path, flags=("--offsets-decoder",)).output
+    wrong = dump(path, flags=("--transaction-log-decoder",))
+    assert wrong.exit_code == 1 and "of the unknown type 1" in wrong.output
 
 
 def test_dump_log_prints_markers_and_aborted_transactions(tmp_path: Path) -> None:
