@@ -183,7 +183,10 @@ def formatter(name: str, given: Mapping[str, str]) -> Formatter:
 @click.command(context_settings=CONTEXT)
 @bootstrap_option
 @click.option("--topic", help="The topic to read.")
-@click.option("--include", metavar="REGEX", help="Instead of --topic: read all topics whose name matches.")
+@click.option(
+    "--include", "--whitelist", "include", metavar="REGEX",
+    help="Instead of --topic: read all topics whose name matches. --whitelist is its old name.",
+)  # fmt: skip
 @click.option("--group", help="Consumer group to join; reading continues at its committed offsets.")
 @click.option("--partition", type=click.IntRange(0), help="Read only this partition.")
 @click.option(

@@ -42,8 +42,8 @@ TOOLS: Mapping[str, KafkaTool] = {
     "configs": _tool(
         "kafka.admin.ConfigCommand", "clients.tools.configs:configs",
         "add-config add-config-file all alter bootstrap-controller bootstrap-server broker "
-        "broker-defaults broker-logger client client-defaults client-metrics command-config "
-        "delete-config describe entity-default entity-name entity-type force group ip ip-defaults "
+        "broker-defaults broker-logger client client-defaults command-config "
+        "delete-config describe entity-default entity-name entity-type force ip ip-defaults "
         "topic user user-defaults zk-tls-config-file zookeeper",
     ),
     "consumer-groups": _tool(
@@ -63,11 +63,11 @@ TOOLS: Mapping[str, KafkaTool] = {
         f"{_TOOLS}consumer.ConsoleConsumer", "clients.tools.console_consumer:console_consumer",
         "bootstrap-server consumer-property consumer.config enable-systest-events formatter "
         "formatter-config from-beginning group include isolation-level key-deserializer max-messages "
-        "offset partition property skip-message-on-error timeout-ms topic value-deserializer",
+        "offset partition property skip-message-on-error timeout-ms topic value-deserializer whitelist",
     ),
     "acls": _tool(
         "kafka.admin.AclCommand", "clients.tools.acls:acls",
-        "add allow-host allow-principal authorizer authorizer-properties bootstrap-controller "
+        "add allow-host allow-principal authorizer authorizer-properties "
         "bootstrap-server cluster command-config consumer delegation-token deny-host deny-principal "
         "force group idempotent list operation principal producer remove resource-pattern-type topic "
         "transactional-id user-principal zk-tls-config-file",
@@ -88,7 +88,7 @@ TOOLS: Mapping[str, KafkaTool] = {
     "reassign-partitions": _tool(
         f"{_TOOLS}reassign.ReassignPartitionsCommand",
         "clients.tools.reassign_partitions:reassign_partitions",
-        "additional bootstrap-controller bootstrap-server broker-list cancel command-config "
+        "additional bootstrap-server broker-list cancel command-config "
         "disable-rack-aware execute generate list preserve-throttles reassignment-json-file "
         "replica-alter-log-dirs-throttle throttle timeout topics-to-move-json-file verify",
     ),
@@ -105,7 +105,7 @@ TOOLS: Mapping[str, KafkaTool] = {
         "kafka.tools.DumpLogSegments", "broker.tools.dump_log:main",
         "cluster-metadata-decoder deep-iteration files index-sanity-check key-decoder-class max-bytes "
         "max-message-size offsets-decoder print-data-log remote-log-metadata-decoder "
-        "share-group-state-decoder skip-record-metadata transaction-log-decoder value-decoder-class "
+        "skip-record-metadata transaction-log-decoder value-decoder-class "
         "verify-index-only",
     ),
     "consumer-perf-test": _tool(
@@ -156,13 +156,12 @@ TOOLS: Mapping[str, KafkaTool] = {
 """By the name of the script, and of its command."""
 
 LEFT_OUT: Mapping[str, str] = {
-    "acls": "authorizer authorizer-properties zk-tls-config-file bootstrap-controller",
-    "configs": "bootstrap-controller client-metrics group zk-tls-config-file zookeeper",
+    "acls": "authorizer authorizer-properties zk-tls-config-file",
+    "configs": "bootstrap-controller zk-tls-config-file zookeeper",
     "console-consumer": "enable-systest-events",
     "consumer-perf-test": "date-format num-fetch-threads threads",
-    "dump-log": "cluster-metadata-decoder key-decoder-class remote-log-metadata-decoder "
-    "share-group-state-decoder value-decoder-class",
-    "reassign-partitions": "bootstrap-controller replica-alter-log-dirs-throttle timeout",
+    "dump-log": "cluster-metadata-decoder key-decoder-class remote-log-metadata-decoder value-decoder-class",
+    "reassign-partitions": "replica-alter-log-dirs-throttle timeout",
     "topics": "delete-config partition-size-limit-per-response",
 }
 """Options of Kafka's that a script of ours does not have; docs/tools.md says why."""
