@@ -192,7 +192,7 @@ class TlsSocket(FrameSocket):
 
     def _waits_for_more(self, first: bytes) -> bool:
         """Whether the peer's first message is incomplete, and this side is told when it is there. The system
-        counts the bytes: who sends them one by one has this side do nothing for each.
+        counts the bytes: for a peer that sends them one by one this side does nothing until they are there.
 
         The system may tell it sooner, at the end of what the peer sends or in want of memory.
         """
