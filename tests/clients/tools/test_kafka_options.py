@@ -24,7 +24,7 @@ def test_a_script_has_the_options_of_kafkas_tool(name: str) -> None:
 
 def test_the_page_lists_what_is_left_out() -> None:
     section = PAGE.read_text().split("## Options of Kafka's tools that are left out\n")[1].split("\n## ")[0]
-    rows = dict(re.findall(r"^\| `scripts/([a-z-]+)\.sh` \| (.*?) \|", section, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([a-z-]+)\.sh` \| (.*?) \|", section, re.MULTILINE))
     assert {name: set(re.findall(r"`--([a-z-]+)`", cells)) for name, cells in rows.items()} == {
         name: set(options.split()) for name, options in LEFT_OUT.items()
     }
