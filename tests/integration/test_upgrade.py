@@ -18,6 +18,7 @@ from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.exclusive_producer import ExclusiveProducer
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.inter_broker import NEWEST
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.integration.operated import HOME, LIMIT_S, ORDERS, Operated, operating
 from tests.integration.waiting import until
@@ -156,6 +157,15 @@ def test_a_cluster_under_load_is_upgraded_and_goes_back(upgraded: Operated) -> N
         upgraded.newer = HOME
         upgraded.follow("Rolling restart")
         assert upgraded.follow("Upgrade", 1).count("(id: ") == 3
+        assert upgraded.follow("Upgrade", 2).count("inter.broker.protocol.version=1 ") == 3
+        load.progress()
+        upgraded.follow("Upgrade", 3)
+        upgraded.follow("Rolling restart")
+        raised = f"inter.broker.protocol.version={NEWEST} "
+        assert upgraded.follow("Upgrade", 2).count(raised) == 3
+        load.progress()
+        upgraded.follow("Upgrade", 0)
+        upgraded.follow("Rolling restart")
         assert upgraded.follow("Upgrade", 2).count("inter.broker.protocol.version=1 ") == 3
         load.progress()
         upgraded.newer = None
