@@ -1,13 +1,16 @@
-"""TLS, SASL and access control lists together: each client over each mechanism may do what a list allows.
+"""TLS, SASL and access control lists together: each client, by each way to prove who it is over TLS, may do
+what a list allows.
 
 Each of two brokers has a listener without any of it, for the super user who makes users and lists, one of
-protocol SASL_SSL for clients, and the brokers' own, also SASL_SSL.
+protocol SASL_SSL for clients, one of SSL for clients with certificates, and the brokers' own, also SASL_SSL.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +18,14 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider as AiokafkaTokenProvider
 from aiokafka.errors import TopicAuthorizationFailedError as AiokafkaTopicRefused
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError as KafkaPythonTopicRefused
+from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
+from benchmarks import apache_kafka
+from benchmarks.apache_kafka import NoKafkaError
 from holdfast_log import Consumer, Message, Producer
 from holdfast_log.broker.tools.broker_process import BackgroundBroker, free_port
 from holdfast_log.clients.admin import (
@@ -35,72 +42,128 @@ from holdfast_log.clients.admin import (
     ResourcePattern,
 )
 from holdfast_log.protocol.errors import AuthorizationError, BrokerError, ErrorCode
-from holdfast_log.protocol.sasl.mechanisms import PLAIN
+from holdfast_log.protocol.sasl.mechanisms import OAUTHBEARER, PLAIN
 from holdfast_log.protocol.sasl.scram import SCRAM_MECHANISMS
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.certificates import BOTH_NAMES, Authority
 from tests.cluster import Cluster
 from tests.integration import clients
+from tests.integration.test_sasl import key_file, token
 from tests.integration.waiting import until
 
-MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
+MECHANISMS = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
+CERTIFICATE = "certificate"
+WAYS = (*MECHANISMS, CERTIFICATE)
+"""How a client proves who it is: by a mechanism of SASL, or by the certificate that it shows."""
 PASSWORD = "correct horse, battery=staple"
+DRIVER = Path(__file__).parents[1] / "compat" / "drivers" / "Secured.java"
 USERS = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" '
     f'password="of brokers" user_broker="of brokers" user_alice="{PASSWORD}";'
 )
 
 
+class KafkaPythonTokens(KafkaPythonTokenProvider):
+    def token(self) -> str:
+        return token()
+
+
+class AiokafkaTokens(AiokafkaTokenProvider):
+    async def token(self) -> str:
+        return token()
+
+
 @dataclass(frozen=True)
 class Secured:
-    """Two brokers, their listeners for clients, and the file of the authority to trust."""
+    """Two brokers, their listeners for clients, and a directory with the authority to trust (authority.pem),
+    a client's certificate (alice.pem) and its token (token)."""
 
     cluster: Cluster
-    bootstrap: str
-    authority: Path
+    addresses: dict[str, str]
+    """Where the first broker is reached, by the way."""
+    directory: Path
 
-    def ours(self, mechanism: str) -> dict[str, Any]:
-        return {
-            "bootstrap.servers": self.bootstrap,
-            "security.protocol": "SASL_SSL",
-            "ssl.truststore.location": str(self.authority),
-            "sasl.mechanism": mechanism,
-            "sasl.username": "alice",
-            "sasl.password": PASSWORD,
-        }
+    @property
+    def authority(self) -> str:
+        return str(self.directory / "authority.pem")
 
-    def librdkafka(self, mechanism: str) -> dict[str, Any]:
-        return {
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.authority),
-            "sasl.mechanisms": mechanism,
-            "sasl.username": "alice",
-            "sasl.password": PASSWORD,
-        }
+    @property
+    def certificate(self) -> str:
+        return str(self.directory / "alice.pem")
 
-    def python(self, mechanism: str) -> dict[str, Any]:
+    def ours(self, way: str) -> dict[str, Any]:
+        found = {"bootstrap.servers": self.addresses[way], "ssl.truststore.location": self.authority}
+        if way == CERTIFICATE:
+            return {**found, "security.protocol": "SSL", "ssl.keystore.location": self.certificate}
+        found |= {"security.protocol": "SASL_SSL", "sasl.mechanism": way}
+        if way == OAUTHBEARER:
+            return {**found, "sasl.oauthbearer.token.file": str(self.directory / "token")}
+        return {**found, "sasl.username": "alice", "sasl.password": PASSWORD}
+
+    def librdkafka(self, way: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"ssl.ca.location": self.authority}
+        if way == CERTIFICATE:
+            own = {"ssl.certificate.location": self.certificate, "ssl.key.location": self.certificate}
+            return {**found, "security.protocol": "SSL", **own}
+        found |= {"security.protocol": "SASL_SSL", "sasl.mechanisms": way}
+        if way == OAUTHBEARER:
+            return {**found, "oauth_cb": lambda _: (token(), time.time() + 600)}
+        return {**found, "sasl.username": "alice", "sasl.password": PASSWORD}
+
+    def python(self, way: str, tokens: object) -> dict[str, Any]:
         """Settings of kafka-python and aiokafka."""
-        return {
-            "bootstrap_servers": self.bootstrap,
-            "security_protocol": "SASL_SSL",
-            "ssl_context": ssl.create_default_context(cafile=str(self.authority)),
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": "alice",
-            "sasl_plain_password": PASSWORD,
+        context = ssl.create_default_context(cafile=self.authority)
+        found = {"bootstrap_servers": self.addresses[way], "ssl_context": context}
+        if way == CERTIFICATE:
+            context.load_cert_chain(self.certificate)
+            return {**found, "security_protocol": "SSL"}
+        found |= {"security_protocol": "SASL_SSL", "sasl_mechanism": way}
+        if way == OAUTHBEARER:
+            return {**found, "sasl_oauth_token_provider": tokens}
+        return {**found, "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD}
+
+    def java(self, way: str) -> dict[str, str]:
+        found = {
+            "bootstrap.servers": self.addresses[way],
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.authority,
         }
+        if way == CERTIFICATE:
+            own = {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.certificate}
+            return {**found, "security.protocol": "SSL", **own}
+        found |= {"security.protocol": "SASL_SSL", "sasl.mechanism": way}
+        common = "org.apache.kafka.common.security"
+        if way == OAUTHBEARER:
+            handler = f"{common}.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+            return {
+                **found,
+                "sasl.login.callback.handler.class": handler,
+                "sasl.oauthbearer.token.endpoint.url": (self.directory / "token").as_uri(),
+                "sasl.jaas.config": f"{common}.oauthbearer.OAuthBearerLoginModule required;",
+            }
+        module = f"{common}.plain.Plain" if way == PLAIN else f"{common}.scram.Scram"
+        login = f'{module}LoginModule required username="alice" password="{PASSWORD}";'
+        return {**found, "sasl.jaas.config": login}
 
 
-def properties_of(directory: Path, broker: BackgroundBroker, port: int) -> dict[str, str]:
+def properties_of(directory: Path, broker: BackgroundBroker, ports: tuple[int, int]) -> dict[str, str]:
     return {
         "listeners": (
-            f"PLAINTEXT://127.0.0.1:{broker.port},CLIENTS://localhost:{port},"
-            f"INTERNAL://127.0.0.1:{broker.brokers_port}"
+            f"PLAINTEXT://127.0.0.1:{broker.port},CLIENTS://localhost:{ports[0]},"
+            f"CERTIFIED://localhost:{ports[1]},INTERNAL://127.0.0.1:{broker.brokers_port}"
         ),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_SSL,INTERNAL:SASL_SSL",
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_SSL,CERTIFIED:SSL,INTERNAL:SASL_SSL"
+        ),
         "inter.broker.listener.name": "INTERNAL",
         "ssl.keystore.location": str(directory / f"broker-{broker.broker_id}.pem"),
         "ssl.truststore.location": str(directory / "authority.pem"),
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.certified.ssl.client.auth": "required",
+        "listener.name.certified.ssl.principal.mapping.rules": "RULE:^CN=([^,]*),.*$/$1/",
+        "sasl.enabled.mechanisms": PLAIN,
+        "listener.name.clients.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "sasl.oauthbearer.jwks.endpoint.url": key_file(broker).as_uri(),
+        "sasl.oauthbearer.expected.audience": "kafka",
         "sasl.mechanism.inter.broker.protocol": PLAIN,
         "listener.name.clients.plain.sasl.jaas.config": USERS,
         "listener.name.internal.plain.sasl.jaas.config": USERS,
@@ -124,16 +187,22 @@ def secured(cluster_of_module: Cluster, tmp_path_factory: pytest.TempPathFactory
     directory = tmp_path_factory.mktemp("certificates")
     authority = Authority()
     authority.write(directory / "authority.pem")
-    ports = (free_port(), free_port())
-    for port in ports:
+    authority.issue("alice").write(directory / "alice.pem")
+    (directory / "token").write_text(token())
+    ports = [(free_port(), free_port()) for _ in range(2)]
+    for pair in ports:
         broker = cluster_of_module.add()
         name = f"broker-{broker.broker_id}"
         authority.issue(name, BOTH_NAMES).write(directory / f"{name}.pem")
-        broker.properties.update(properties_of(directory, broker, port))
+        broker.properties.update(properties_of(directory, broker, pair))
         broker.start()
     for broker in cluster_of_module.brokers:
         broker.wait_ready(2)
-    found = Secured(cluster_of_module, f"localhost:{ports[0]}", directory / "authority.pem")
+    addresses = [
+        {way: f"localhost:{certified if way == CERTIFICATE else sasl}" for way in WAYS}
+        for sasl, certified in ports
+    ]
+    found = Secured(cluster_of_module, addresses[0], directory)
     with Admin({"bootstrap.servers": cluster_of_module.brokers[0].address}) as admin:
         admin.alter_scram_credentials(
             NewScramCredential("alice", PASSWORD, each) for each in SCRAM_MECHANISMS
@@ -145,17 +214,16 @@ def secured(cluster_of_module: Cluster, tmp_path_factory: pytest.TempPathFactory
             ]
         )
         admin.create_topics([NewTopic("closed", partitions=1, replication_factor=2)])
-    until(lambda: all(gets_in(found, port) for port in ports))
+    until(lambda: all(gets_in(found, each) for each in addresses))
     yield found
     cluster_of_module.show()
 
 
-def gets_in(secured: Secured, port: int) -> bool:
-    """Whether this broker knows the user by each mechanism, and the lists: it may learn of them later."""
-    at = {"bootstrap.servers": f"localhost:{port}"}
+def gets_in(secured: Secured, addresses: dict[str, str]) -> bool:
+    """Whether this broker knows the user by each way, and the lists: it may learn of them later."""
     try:
-        for mechanism in MECHANISMS:
-            with Admin({**secured.ours(mechanism), **at}) as admin:
+        for way, address in addresses.items():
+            with Admin({**secured.ours(way), "bootstrap.servers": address}) as admin:
                 admin.describe_groups(["open-group"])
     except BrokerError:
         return False
@@ -183,15 +251,15 @@ def is_refused(call: Callable[[], object], *errors: type[BaseException]) -> bool
     return False
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_our_clients(secured: Secured, mechanism: str) -> None:
-    topic = new_topic(secured, f"open-ours-{mechanism}")
-    with Producer(secured.ours(mechanism)) as producer:
+@pytest.mark.parametrize("way", WAYS)
+def test_our_clients(secured: Secured, way: str) -> None:
+    topic = new_topic(secured, f"open-ours-{way}")
+    with Producer(secured.ours(way)) as producer:
         producer.send(Message(topic, value=b"value")).result(60_000)
         refused = producer.send(Message("closed", value=b"value"))
         assert is_refused(lambda: refused.result(60_000), AuthorizationError)
-    group = {"group.id": f"open-{mechanism}", "auto.offset.reset": "earliest"}
-    with Consumer({**secured.ours(mechanism), **group}) as consumer:
+    group = {"group.id": f"open-{way}", "auto.offset.reset": "earliest"}
+    with Consumer({**secured.ours(way), **group}) as consumer:
         consumer.add_topic(topic)
         found: list[Any] = []
         until(lambda: bool(found.extend(consumer.poll(1000)) or found))
@@ -199,20 +267,21 @@ def test_our_clients(secured: Secured, mechanism: str) -> None:
     assert written_to_closed(secured) == 0
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka(secured: Secured, mechanism: str) -> None:
-    topic, settings = new_topic(secured, f"open-librdkafka-{mechanism}"), secured.librdkafka(mechanism)
-    assert clients.produce(secured.bootstrap, topic, [b"a", b"b"], **settings) == [0, 1]
+@pytest.mark.parametrize("way", WAYS)
+def test_librdkafka(secured: Secured, way: str) -> None:
+    topic, settings = new_topic(secured, f"open-librdkafka-{way}"), secured.librdkafka(way)
+    address = secured.addresses[way]
+    assert clients.produce(address, topic, [b"a", b"b"], **settings) == [0, 1]
     group = {"group.id": "open-librdkafka"}
-    assert clients.consume(secured.bootstrap, topic, 2, **group, **settings) == [b"a", b"b"]
-    refused = clients.produce_error(secured.bootstrap, "closed", **settings)
+    assert clients.consume(address, topic, 2, **group, **settings) == [b"a", b"b"]
+    refused = clients.produce_error(address, "closed", **settings)
     assert refused == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert written_to_closed(secured) == 0
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python(secured: Secured, mechanism: str) -> None:
-    topic, settings = new_topic(secured, f"open-kafka-python-{mechanism}"), secured.python(mechanism)
+@pytest.mark.parametrize("way", WAYS)
+def test_kafka_python(secured: Secured, way: str) -> None:
+    topic, settings = new_topic(secured, f"open-kafka-python-{way}"), secured.python(way, KafkaPythonTokens())
     producer = KafkaProducer(**settings)
     producer.send(topic, b"value").get(60)
     assert is_refused(lambda: producer.send("closed", b"value").get(60), KafkaPythonTopicRefused)
@@ -223,11 +292,12 @@ def test_kafka_python(secured: Secured, mechanism: str) -> None:
     assert written_to_closed(secured) == 0
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_aiokafka(secured: Secured, mechanism: str) -> None:
-    topic, settings = new_topic(secured, f"open-aiokafka-{mechanism}"), secured.python(mechanism)
+@pytest.mark.parametrize("way", WAYS)
+def test_aiokafka(secured: Secured, way: str) -> None:
+    topic = new_topic(secured, f"open-aiokafka-{way}")
 
     async def go() -> Any:
+        settings = secured.python(way, AiokafkaTokens())
         producer = AIOKafkaProducer(**settings)
         await producer.start()
         await producer.send_and_wait(topic, b"value")
@@ -241,4 +311,29 @@ def test_aiokafka(secured: Secured, mechanism: str) -> None:
         return record.value
 
     assert asyncio.run(go()) == b"value"
+    assert written_to_closed(secured) == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_java(secured: Secured, tmp_path: Path, way: str) -> None:
+    try:
+        command = apache_kafka.java(tmp_path)
+    except NoKafkaError as error:
+        pytest.skip(str(error))
+    topic, file = new_topic(secured, f"open-java-{way}"), tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in secured.java(way).items()))
+    allowed_urls = (
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(secured.directory / 'token').as_uri()}"
+    )
+    done = subprocess.run(
+        [command[0], allowed_urls, *command[1:], str(DRIVER), str(file), topic, "closed", "open-java"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    lines = [line.partition("answer: ") for line in done.stdout.splitlines()]
+    answers = [answer for _, is_answer, answer in lines if is_answer]
+    assert answers == ["value", "TopicAuthorizationException"]
     assert written_to_closed(secured) == 0
