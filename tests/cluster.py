@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 
 from holdfast_log.broker.process.session_file import SessionFile, boot_id
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from tests.forked_brokers import ForkedBroker
 
 __all__ = ["BackgroundBroker", "Cluster", "cluster", "cluster_of_module", "shared_cluster"]
 
@@ -39,7 +40,7 @@ class Cluster:
     ) -> BackgroundBroker:
         """One more broker, not yet started. `launcher` is the command that starts its program."""
         number = len(self.brokers) + 1
-        broker = BackgroundBroker(
+        broker = ForkedBroker(
             self._directory / f"broker-{number}",
             broker_id=number,
             zookeeper_connect=self.zookeeper_connect,

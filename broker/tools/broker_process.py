@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import javaproperties
 
@@ -34,6 +35,21 @@ _METADATA_VERSION = 1
 
 class BrokerProcessError(Exception):
     """The broker did not start, or ended unexpectedly; the message has the end of its log."""
+
+
+class ChildProcess(Protocol):
+    """What is done to a process that was started: `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+    def kill(self) -> None: ...
 
 
 class BackgroundBroker:
@@ -80,7 +96,7 @@ class BackgroundBroker:
         self._python_arguments = python_arguments
         self._checkout = checkout
         self._launcher = launcher
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
 
     @property
     def address(self) -> str:
@@ -120,23 +136,27 @@ class BackgroundBroker:
         with open(config, "w", encoding="latin-1") as file:
             javaproperties.dump(self.properties, file, timestamp=False)
         with open(self.log_path, "ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *self._launcher,
-                    sys.executable,
-                    "-P",
-                    *self._python_arguments,
-                    "-m",
-                    PROGRAM,
-                    str(config),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": import_path(self._checkout)},
-                preexec_fn=die_with_parent,
-                process_group=0,  # Ctrl-C is for the parent process, which stops this one in order
-            )
+            self._process = self._launch(config, log)
+
+    def _launch(self, config: Path, log: BinaryIO) -> ChildProcess:
+        """Start the program with this properties file, its output going to `log`."""
+        return subprocess.Popen(
+            [
+                *self._launcher,
+                sys.executable,
+                "-P",
+                *self._python_arguments,
+                "-m",
+                PROGRAM,
+                str(config),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": import_path(self._checkout)},
+            preexec_fn=die_with_parent,
+            process_group=0,  # Ctrl-C is for the parent process, which stops this one in order
+        )
 
     def wait_ready(self, brokers: int = 1, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return once this broker answers and knows `brokers` live brokers, itself included.

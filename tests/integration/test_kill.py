@@ -23,7 +23,7 @@ from holdfast_log.broker.log.disk import OsDisk
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.settings import LogSettings
-from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from tests.forked_brokers import ForkedBroker
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "10"))  # for each value of flush.before.ack
 PARTITIONS = 2
@@ -143,7 +143,7 @@ def rebuild_indexes(log: Path, directory: Path) -> Path:
 def test_no_acknowledged_record_is_lost_or_duplicated_by_kills(
     flush_before_ack: str, zookeeper: str, tmp_path: Path
 ) -> None:
-    broker = BackgroundBroker(
+    broker = ForkedBroker(
         tmp_path,
         broker_id=1,
         zookeeper_connect=zookeeper,
