@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast_log.broker.tools.local_cluster import LocalCluster
-from tests.pipeline.local_session import local_session
+from tests.pipeline.local_session import warm_session
 
 
 @pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
-    session = local_session("tests", "local[2,4]", settings)
+    session = warm_session("tests", "local[2,4]", settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from holdfast_log import pipeline
+
+_WARM_DAEMON = "tests.pipeline.sink.warm_daemon"
+_WARM_PYTHON = Path(__file__).parent / "sink" / "warm_python.sh"
 
 
 def local_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
@@ -25,3 +31,18 @@ def local_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
     spark = builder.getOrCreate()
     pipeline.register(spark)
     return spark
+
+
+def warm_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
+    """The same with Python workers that need not import anything: `sink.warm_daemon` says why, and how."""
+    wanted = {"PYSPARK_PYTHON": str(_WARM_PYTHON), "WARM_PYTHON": sys.executable}
+    before = {variable: os.environ.get(variable) for variable in wanted}
+    os.environ.update(wanted)  # Spark's Java process keeps the environment that it is started with.
+    try:
+        return local_session(name, master, {**settings, "spark.python.daemon.module": _WARM_DAEMON})
+    finally:
+        for variable, value in before.items():
+            if value is None:
+                del os.environ[variable]
+            else:
+                os.environ[variable] = value

@@ -25,7 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 from holdfast_log import Admin
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.broker.tools.local_cluster import LocalCluster
-from tests.pipeline.local_session import local_session
+from tests.pipeline.local_session import warm_session
 from tests.pipeline.source_drill_faults import (
     KILL,
     NAME,
@@ -257,11 +257,7 @@ def prepare(spark: SparkSession) -> None:
 
 
 def _session() -> SparkSession:
-    settings = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.python.daemon.module": "tests.pipeline.sink.warm_daemon",
-    }
-    spark = local_session("source drill", "local[2,8]", settings)
+    spark = warm_session("source drill", "local[2,8]", {"spark.sql.shuffle.partitions": "2"})
     spark.sparkContext.setLogLevel("OFF")
     prepare(spark)
     return spark

@@ -19,7 +19,7 @@ from holdfast_log.pipeline.jobs.ledger import SupersededError
 from holdfast_log.pipeline.jobs.load import LoadJob, load
 from holdfast_log.pipeline.jobs.run import JobError
 from holdfast_log.pipeline.jobs.tables import TableShape
-from tests.pipeline.local_session import local_session
+from tests.pipeline.local_session import warm_session
 
 _PAUSE_S = 0.3
 
@@ -27,7 +27,7 @@ _PAUSE_S = 0.3
 def session() -> SparkSession:
     """A small session, warmed up."""
     settings = {"spark.driver.memory": "512m", "spark.sql.session.timeZone": "UTC"}
-    spark = local_session("load runs", "local[2]", settings)
+    spark = warm_session("load runs", "local[2]", settings)
     spark.sparkContext.setLogLevel("OFF")
     spark.range(1).collect()
     return spark

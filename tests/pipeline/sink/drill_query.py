@@ -7,8 +7,6 @@ all partitions, in several chunks, so their appends conflict also without a faul
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +20,7 @@ from holdfast_log import Admin, Consumer, NewTopic, TopicPartition
 from holdfast_log.pipeline.sink.line import LineCounts
 from holdfast_log.pipeline.sink.options import EXACTLY_ONCE
 from holdfast_log.pipeline.sink.report import query_record
-from tests.pipeline.local_session import local_session
+from tests.pipeline.local_session import warm_session
 from tests.pipeline.sink.faulty import FINISHED, NO_FAULT, STRIKES, ZOMBIES, FaultyDataSource
 
 PARTITIONS = 3
@@ -218,14 +216,8 @@ def query_id(place: Place) -> str:
 
 
 def session() -> SparkSession:
-    """A session with two cores in which a task may fail three times. Changes this process's environment."""
-    os.environ["SINK_DRILL_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = str(Path(__file__).with_name("warm_python.sh"))
-    settings = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.python.daemon.module": "tests.pipeline.sink.warm_daemon",
-    }
-    spark = local_session("sink drill", "local[2,4]", settings)
+    """A session with two cores in which a task may fail three times."""
+    spark = warm_session("sink drill", "local[2,4]", {"spark.sql.shuffle.partitions": "2"})
     spark.sparkContext.setLogLevel("OFF")
     prepare(spark)
     return spark

@@ -1,11 +1,12 @@
-"""PySpark's worker daemon with everything imported that a worker of a drill needs.
+"""PySpark's worker daemon with everything imported that a worker of tests and drills needs.
 
 Spark starts a Python worker for each plan, for each commit of a micro-batch, and after each task that failed.
-Importing PySpark, PyArrow and Holdfast takes each of them about a second. Forked from this daemon they have
-them already, so a micro-batch takes a third of the time. For drills only: PySpark imports after the fork,
-because a library may start threads when it is imported. These do not, with one thread for OpenBLAS. Spark's
-setting spark.python.daemon.module is for the workers of tasks, and `warm_python.sh` for those of plans and
-commits.
+Importing PySpark, PyArrow and Holdfast takes each of them about a second of processor time. Forked from this
+daemon they have them already, so a micro-batch takes a third of the time. Not for users: PySpark imports
+after the fork, because a library may start threads when it is imported. These do not, with one thread for
+OpenBLAS. Spark's setting spark.python.daemon.module is for the workers of tasks, and `warm_python.sh` for
+those of plans and commits. Workers that import everything themselves are those of `test_deployment.py`,
+`test_installation.py` and `jobs/test_follow.py` in tests/pipeline.
 """
 
 from __future__ import annotations
