@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.cluster import cluster, cluster_of_module, shared_cluster
 from tests.models.grounds import ground
+from tests.order import ordered
 from tests.zookeeper import zookeeper, zookeeper_process, zookeeper_server
 
 __all__ = [
@@ -26,8 +28,8 @@ __all__ = [
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-# JVMs of Spark live only seconds here: the quick compiler alone takes half of the processor time.
-for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+# JVMs of Spark and Maven live only seconds here: the quick compiler alone takes half of the processor time.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "MAVEN_OPTS"):
     os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A shell that starts the tests in the background has them ignore SIGINT, and the programs that they start
@@ -35,17 +37,15 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONG = (
-    "tests/faults/test_matrix.py",
-    "tests/integration/test_procedures.py",
-    "tests/integration/test_upgrade.py",
-    "tests/checker/test_planted_bugs.py",
-    "tests/sim/test_simulation.py",
-    "tests/integration/test_kill.py",
-)
-"""Files whose tests take most of a minute each."""
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Share the tests out to the processes that run them."""
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    if processes > 1:
+        items[:] = ordered(items, lambda item: item.nodeid.partition("::")[0], processes)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run long tests first, so that no worker is left with one of them while the other is idle."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over what stays: modules and thousands of tests. Many tests collect."""
+    gc.collect()
+    gc.freeze()

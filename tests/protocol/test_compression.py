@@ -23,7 +23,9 @@ REAL_CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE, bytes(100_000)], ids=str)
+@pytest.mark.parametrize(
+    "data", [b"", b"x", TEXT, NOISE, bytes(100_000)], ids=["nothing", "a byte", "text", "noise", "zeros"]
+)
 def test_what_is_compressed_comes_back(codec: Compression, data: bytes) -> None:
     assert decompress(codec, compress(codec, data)) == data
 
