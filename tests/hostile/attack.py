@@ -43,11 +43,14 @@ class Target:
         self.broker = broker
         self.turns = turns
 
-    def attack(self, frame: bytes, count: int = 1, *, timeout_s: float, reads: bool = True) -> Cost:
+    def attack(
+        self, frame: bytes, count: int = 1, *, timeout_s: float, reads: bool = True, at_once: int = 1
+    ) -> Cost:
         """Send the frame so often on one connection, and read all answers, or none. Ends after `timeout_s` at
-        the latest; a request may wait for something that does not come."""
+        the latest; a request may wait for something that does not come. `at_once`: how many requests are in
+        `frame`, which may be several frames."""
         before = self.reset()
-        received = self.exchange(frame, count, timeout_s=timeout_s, reads=reads)
+        received = self.exchange(frame, count, timeout_s=timeout_s, reads=reads, at_once=at_once)
         self.settle()
         return Cost(
             received.sent_bytes,
@@ -60,14 +63,16 @@ class Target:
             self.turns.where,
         )
 
-    def exchange(self, frame: bytes, count: int, *, timeout_s: float, reads: bool) -> Received:
+    def exchange(
+        self, frame: bytes, count: int, *, timeout_s: float, reads: bool, at_once: int = 1
+    ) -> Received:
         """Send the frame so often, and receive the answers if the client `reads`."""
         received = Received()
         with socket.create_connection((self.broker.host, self.broker.port)) as connection:
             sender = threading.Thread(target=_send, args=(connection, frame, count, received), daemon=True)
             sender.start()
             if reads:
-                receive(connection, count, timeout_s, received)
+                receive(connection, count * at_once, timeout_s, received)
             else:
                 sender.join(timeout_s)
                 time.sleep(1)

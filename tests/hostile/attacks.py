@@ -37,7 +37,6 @@ from holdfast_log.protocol.messages.delete_records import (
 from holdfast_log.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from holdfast_log.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.messages.incremental_alter_configs import (
     ConfigAlteration,
     IncrementalAlterConfigsRequest,
@@ -54,22 +53,23 @@ from holdfast_log.protocol.messages.list_transactions import ListTransactionsReq
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.test_poison_batches import POISON
-from tests.hostile.scene import TOPIC, Scene, create, held, names, produced
+from tests.hostile.scene import (
+    GROUP,
+    TOPIC,
+    TRANSACTION,
+    Scene,
+    await_coordinator,
+    create,
+    held,
+    names,
+    produced,
+)  # fmt: skip
 from tests.integration.hostile_requests import harmful, internal_requests
 from tests.integration.raw_socket import RawSocket
 from tests.models.batches import START_MS, batch
 
 _TOPIC_RESOURCE = 2
 _SET = 0
-
-
-GROUP, TRANSACTION = 0, 1
-
-
-def await_coordinator(scene: Scene, key: str, kind: int) -> None:
-    """Have the topic of the coordinators created, and wait for the coordinator."""
-    while scene.ask(FindCoordinatorRequest(key=key, key_type=kind), 3).error_code:
-        time.sleep(0.1)
 
 
 def orders_of_brokers(scene: Scene) -> str:

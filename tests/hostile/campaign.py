@@ -2,7 +2,8 @@
 
 scripts/hostile-requests.sh runs it. Each request is sent alone. That with the longest turn is then repeated
 without a pause on one connection and on three. So is that with the largest answer, and its answers are not
-read. Meanwhile a well-behaved client and a controller go on, beside idle connections.
+read. At last the slowest requests of all APIs are sent in rotation, on three connections. Meanwhile a
+well-behaved client and a controller go on, beside idle connections.
 """
 
 from __future__ import annotations
@@ -11,163 +12,51 @@ import argparse
 import gc
 import math
 import os
-import resource
-import socket
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.peer_report import insert
 from holdfast_log.protocol.api import Api
-from holdfast_log.protocol.messages.metadata import MetadataRequest
 from tests.hostile.attack import Cost, Target, memory_bytes
 from tests.hostile.furnished import furnish, probed_broker
-from tests.hostile.generator import Variant, World, frame, served_apis, variants
+from tests.hostile.generator import Variant, World, served_apis, variants
 from tests.hostile.kept_rows import KeptRows
-from tests.hostile.neighbour import Kind, Neighbour, Pace, running_neighbour
-from tests.hostile.report import (
-    GROWTH_BYTES_MAX,
-    LEFT_BYTES_MAX,
-    TURN_MS_MAX,
-    Row,
-    failed_row,
-    over_limits,
-    section,
-    size,
-    table,
+from tests.hostile.neighbour import Kind, Pace, running_neighbour
+from tests.hostile.report import LEFT_BYTES_MAX, Row, failed_row, over_limits, section, size, table
+from tests.hostile.sending import (
+    ANSWER_TIMEOUT_S,
+    REPEATED_TIMEOUT_S,
+    SPARE_FILES,
+    Finding,
+    Watched,
+    allow_files,
+    idle_connections,
+    is_serving,
+    measured,
+    repeated,
+    rotated,
 )
-from tests.integration.raw_socket import RawSocket
 from tests.zookeeper import running_server
 
-ATTEMPTS = 3
-"""A request over a limit is sent so often: only what it costs each time is its own."""
 SEQUENCE_BYTES = 100 << 20
-
-_ANSWER_TIMEOUT_S = 8.0
-"""Some requests wait for other clients, and none comes."""
-_PAUSE_S = 0.05
-"""What else the broker does, or others do to it, may last longer than an attempt."""
-_REPEATED_TIMEOUT_S = 120.0
-_QUIET_S = 2.0
-"""How long the neighbour's pace is measured before the requests of a version."""
+_END_SHARES = 6
+"""The newest and the oldest version of an API have so many times as long as one between them, of which the
+costliest requests are sent alone where time is limited."""
+_ROTATION_MINUTES = 1.0
 _SEARCH_SHARE = 0.4
 """Share of a version's time in which requests are sent alone."""
 _SEQUENCES = ((3, False), (3, True), (1, True), (1, False))
 """Connections, and whether the answers are read. The costliest first."""
-_SPARE_FILES = 1000
-"""Files and connections that a broker has open beside the idle connections."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one request cost."""
-
-    api: Api
-    version: int
-    variant: Variant
-    frame: bytes
-    cost: Cost
-
-    def is_within(self, turn_ms_max: float = TURN_MS_MAX) -> bool:
-        return self.cost.longest_ms <= turn_ms_max and self.cost.grown_bytes <= GROWTH_BYTES_MAX
-
-    def __str__(self) -> str:
-        cost = self.cost
-        return (
-            f"{self.api.name} v{self.version} ({self.variant}): {cost.request_bytes} bytes, {cost.answers} "
-            f"answers of {cost.answer_bytes} bytes, {cost.longest_ms:.0f} ms, "
-            f"{cost.grown_bytes >> 20} MiB{', closed' if cost.is_closed else ''}"
-        )
-
-
-def measured(
-    target: Target,
-    world: World,
-    api: Api,
-    version: int,
-    variant: Variant,
-    bytes_max: int,
-    turn_ms_max: float = TURN_MS_MAX,
-    timeout_s: float = _ANSWER_TIMEOUT_S,
-    attempts: int = ATTEMPTS,
-) -> Finding:
-    """Send a request, again if it seems to be over a limit, and take the cheapest."""
-    data = frame(world, api, version, variant, 1, bytes_max)
-    best: Finding | None = None
-    for number in range(attempts):
-        time.sleep(_PAUSE_S * number)
-        found = Finding(api, version, variant, data, target.attack(data, timeout_s=timeout_s))
-        if best is None or found.cost.longest_ms < best.cost.longest_ms:
-            best = found
-        if found.is_within(turn_ms_max):
-            break
-    assert best is not None
-    return best
-
-
-def repeated(
-    target: Target,
-    finding: Finding,
-    *,
-    connections: int,
-    reads: bool,
-    bytes_max: int,
-    timeout_s: float = _REPEATED_TIMEOUT_S,
-) -> Cost:
-    """Send the request again and again, up to `bytes_max` in all, on each connection."""
-    count = max(1, bytes_max // len(finding.frame))
-    others = [
-        threading.Thread(target=_flood, args=(target, finding.frame, count, reads, timeout_s), daemon=True)
-        for _ in range(connections - 1)
-    ]
-    for other in others:
-        other.start()
-    cost = target.attack(finding.frame, count, timeout_s=timeout_s, reads=reads)
-    for other in others:
-        other.join()
-    return cost
-
-
-def _flood(target: Target, frame: bytes, count: int, reads: bool, timeout_s: float) -> None:
-    target.exchange(frame, count, timeout_s=timeout_s, reads=reads)
-
-
-@contextmanager
-def idle_connections(target: Target, count: int) -> Iterator[None]:
-    """Connections that send nothing. The limit of open files is raised as far as they need it."""
-    _allow_files(count + _SPARE_FILES)
-    with ExitStack() as stack:
-        for _ in range(count):
-            stack.enter_context(socket.create_connection((target.broker.host, target.broker.port)))
-        yield
-
-
-def is_serving(target: Target) -> bool:
-    """Whether the broker runs and answers."""
-    if not target.broker.running:
-        return False
-    with RawSocket(target.broker.port) as connection:
-        return bool(connection.call(MetadataRequest(topics=[]), 4).brokers)
-
-
-def _allow_files(count: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < count:
-        if hard != resource.RLIM_INFINITY and hard < count:
-            raise SystemExit(f"{count} open files are needed, and the system allows {hard}: see ulimit -Hn")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
-
-
-# -- the campaign --------------------------------------------------------------------------------------------
 
 
 class Budget:
-    """The time of the campaign. The versions of APIs that have not been attacked yet share it equally."""
+    """The time of the campaign. What has not been attacked yet shares it: a version of an API in the midst
+    has one share, and others have more."""
 
     def __init__(
         self, minutes: float | None, shares: int, clock: Callable[[], float] = time.monotonic
@@ -176,27 +65,16 @@ class Budget:
         self._shares = shares
         self._ends_s = math.inf if minutes is None else clock() + minutes * 60
 
-    def next_share(self) -> float:
-        """Take a share. Returns its length in seconds; infinite without a limit."""
+    @property
+    def is_limited(self) -> bool:
+        return self._ends_s < math.inf
+
+    def next_share(self, shares: int = 1) -> float:
+        """Take some shares. Returns their length in seconds; infinite without a limit."""
         left_s = max(0.0, self._ends_s - self._clock())
-        share_s = left_s / max(1, self._shares)
-        self._shares -= 1
+        share_s = left_s * shares / max(shares, self._shares)
+        self._shares -= shares
         return share_s
-
-
-@dataclass(slots=True)
-class Watched:
-    """A target with its well-behaved neighbours."""
-
-    target: Target
-    world: World
-    client: Neighbour
-    controller: Neighbour
-
-    def paces_since(self, began_s: float) -> tuple[Pace, Pace]:
-        """The client's pace and the controller's."""
-        now_s = time.monotonic()
-        return self.client.pace(began_s, now_s), self.controller.pace(began_s, now_s)
 
 
 @dataclass(slots=True)
@@ -218,12 +96,11 @@ class Version:
         the answers are not read, with the largest answer."""
         target, began_s = self.watched.target, time.monotonic()
         start_bytes = memory_bytes(target.broker.pid, "VmRSS")
-        time.sleep(_QUIET_S)
-        before, _ = self.watched.paces_since(began_s)
+        before = self.watched.pace_before(self.api.name, self.share_s)
         self._search(ways, began_s + _SEARCH_SHARE * self.share_s)
         for number, (connections, reads) in enumerate(() if is_alone else _SEQUENCES):
             left_s = began_s + self.share_s - time.monotonic()
-            timeout_s = min(_REPEATED_TIMEOUT_S, max(1.0, left_s / (len(_SEQUENCES) - number)))
+            timeout_s = min(REPEATED_TIMEOUT_S, max(1.0, left_s / (len(_SEQUENCES) - number)))
             self._repeat(connections, reads, timeout_s)
         return self._row(before, target.left_bytes(start_bytes, LEFT_BYTES_MAX))
 
@@ -240,7 +117,7 @@ class Version:
                 self.version,
                 way,
                 self.bytes_max,
-                timeout_s=min(_ANSWER_TIMEOUT_S, max(1.0, left_s)),
+                timeout_s=min(ANSWER_TIMEOUT_S, max(1.0, left_s)),
             )
             self.findings.append(found)
             if not found.is_within():
@@ -310,10 +187,11 @@ def attack_api(
     for version in versions_of(api, arguments.versions):
         if kept.has(api.name, version):
             continue
-        attacked = Version(watched, api, version, arguments.mebibytes << 20, budget.next_share())
+        share_s = budget.next_share(shares_of(api, version))
+        attacked = Version(watched, api, version, arguments.mebibytes << 20, share_s)
+        is_alone = arguments.alone or (budget.is_limited and not _is_end(api, version))
         try:
-            with idle_connections(watched.target, arguments.idle):
-                row = attacked.attack(_ways(api, version, arguments.versions, ends), is_alone=arguments.alone)
+            row = attacked.attack(_ways(api, version, arguments.versions, ends), is_alone=is_alone)
             if not is_serving(watched.target):
                 raise AssertionError("the broker does not serve")
         except (OSError, AssertionError, EOFError) as error:
@@ -321,6 +199,7 @@ def attack_api(
             raise AttackEnded(f"{api.name} v{version}: {error!r}") from error
         if _is_end(api, version):
             ends += attacked.findings
+            watched.slowest.append(attacked.slowest)
         note(f"{attacked.slowest}")
         for text in row.over():
             note(f"OVER {row.name}: {text}")
@@ -340,6 +219,11 @@ def _is_end(api: Api, version: int) -> bool:
     return version in (api.max_version, api.min_version)
 
 
+def shares_of(api: Api, version: int) -> int:
+    """How many shares of the campaign's time a version has."""
+    return _END_SHARES if _is_end(api, version) else 1
+
+
 class AttackEnded(Exception):
     """The broker has to be started again before the campaign goes on."""
 
@@ -349,13 +233,16 @@ def attack_all(
 ) -> None:
     """Attack every version that has no row yet. After a failure the broker is started again."""
     apis = [api for api in served_apis() if not arguments.api or api.name in arguments.api]
-    left = [
-        api
+    shares = sum(
+        shares_of(api, version)
         for api in apis
         for version in versions_of(api, arguments.versions)
         if not kept.has(api.name, version)
-    ]
-    budget = Budget(arguments.minutes, len(left))
+    )
+    minutes = arguments.minutes
+    if minutes is not None and not arguments.alone:
+        minutes -= min(_ROTATION_MINUTES, minutes / 5)
+    budget = Budget(minutes, shares)
     while True:
         try:
             _attack_with_neighbours(arguments, apis, budget, target, world, directory, kept)
@@ -383,9 +270,12 @@ def _attack_with_neighbours(
         controller = stack.enter_context(running_neighbour(directory, brokers_port, Kind.CONTROLLER))
         watched = Watched(target, world, client, controller)
         client.pace(0, time.monotonic())  # It has begun.
+        stack.enter_context(idle_connections(target, arguments.idle))
         before = memory_bytes(target.broker.pid, "VmRSS")
         for api in apis:
             attack_api(watched, api, arguments, budget, kept)
+        if not arguments.alone and watched.slowest:
+            kept.add(rotated(watched, 60 * _ROTATION_MINUTES))
         grown = memory_bytes(target.broker.pid, "VmRSS") - before
     note(f"Resident memory is {grown >> 20} MiB larger than before")
 
@@ -415,7 +305,8 @@ def _arguments() -> argparse.Namespace:
         "--versions",
         choices=("newest", "all"),
         default="all",
-        help="all of each API (the default), or the newest alone and in the few ways that have found most",
+        help="all of each API (the default), or the newest alone and in the few ways that have found most. "
+        "With --minutes, versions between the newest and the oldest are sent no sequences",
     )
     parser.add_argument("--alone", action="store_true", help="send no sequences of the costliest requests")
     parser.add_argument(
@@ -444,7 +335,7 @@ def main() -> int:
     arguments = _arguments()
     kept = KeptRows(arguments.results)
     gc.disable()  # Requests are built of many objects, none of them in a cycle.
-    _allow_files(arguments.idle + _SPARE_FILES)  # The broker inherits the limit.
+    allow_files(arguments.idle + SPARE_FILES)  # The broker inherits the limit.
     with (
         tempfile.TemporaryDirectory() as directory,
         running_server(use_docker=False) as zookeeper,

@@ -19,6 +19,7 @@ from holdfast_log.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.hostile.neighbour import Kind, Neighbour, processor_time, running_neighbour
 from tests.integration.raw_socket import RawSocket
@@ -71,6 +72,16 @@ def create(
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000, validate_only=only_validate)
     return scene.ask(request).topics[0]
+
+
+GROUP, TRANSACTION = 0, 1
+"""Kinds of coordinators."""
+
+
+def await_coordinator(scene: Scene, key: str, kind: int) -> None:
+    """Have the topic of the coordinators created, and wait for the coordinator."""
+    while scene.ask(FindCoordinatorRequest(key=key, key_type=kind), 3).error_code:
+        time.sleep(0.1)
 
 
 def produced(connection: RawSocket, records: bytes, topic: str = TOPIC) -> Any:

@@ -12,11 +12,11 @@ import pytest
 
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from tests.hostile.attack import Target
-from tests.hostile.campaign import is_serving
 from tests.hostile.floods import TOPICS_PER_REQUEST, creating_frames
 from tests.hostile.furnished import probed_broker
 from tests.hostile.neighbour import Kind, running_neighbour
 from tests.hostile.report import TURN_MS_MAX
+from tests.hostile.sending import is_serving
 from tests.integration.raw_socket import RawSocket
 
 BUSY_TURN_MS_MAX = 2 * TURN_MS_MAX

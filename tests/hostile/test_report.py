@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peer_report import insert
-from tests.hostile.campaign import Budget, _ways, versions_of
+from tests.hostile.campaign import Budget, _ways, shares_of, versions_of
 from tests.hostile.generator import served_apis, variants
 from tests.hostile.kept_rows import KeptRows
 from tests.hostile.neighbour import Pace, pace_of
@@ -101,6 +101,18 @@ def test_versions_share_the_time_that_is_left() -> None:
     now_s = 70.0
     assert budget.next_share() == 0
     assert Budget(None, 3, lambda: now_s).next_share() == math.inf
+
+
+def test_the_newest_and_the_oldest_versions_have_more_of_the_time() -> None:
+    now_s = 0.0
+    (api,) = [each for each in served_apis() if each.name == "Metadata"]
+    versions = versions_of(api, "all")
+    shares = sum(shares_of(api, version) for version in versions)
+    budget = Budget(1, shares, lambda: now_s)
+    for version in versions:
+        now_s += budget.next_share(shares_of(api, version))
+    assert now_s == pytest.approx(60)
+    assert shares_of(api, api.max_version) == shares_of(api, api.min_version) > shares_of(api, versions[2])
 
 
 def test_every_version_of_every_api_is_attacked_once_and_the_newest_first() -> None:

@@ -12,7 +12,7 @@ PATIENT = "zookeeper.session.timeout.ms=60000"
 """On a busy machine ZooKeeper may not run for seconds; that is no attack."""
 
 WALK_S = 900.0
-"""About a minute on a quiet machine."""
+"""A few minutes on a quiet machine."""
 
 
 def test_no_attack_of_a_client_without_a_right_does_harm(tmp_path: Path) -> None:
@@ -29,4 +29,4 @@ def test_no_attack_of_a_client_without_a_right_does_harm(tmp_path: Path) -> None
     finally:
         run_module(manage, "stop", "--directory", directory)
     assert walked.returncode == 0, walked.stdout + walked.stderr
-    assert walked.stdout.count("held: ") == len(walked.stdout.splitlines()) >= 15
+    assert walked.stdout.count("held: ") == len(walked.stdout.splitlines()) >= 22

@@ -12,12 +12,12 @@ import pytest
 
 from holdfast_log.protocol.api import Api
 from tests.hostile.attack import Target, memory_bytes
-from tests.hostile.campaign import idle_connections, is_serving, measured, repeated
 from tests.hostile.furnished import furnish, probed_broker
 from tests.hostile.generator import Names, World, served_apis, variants
 from tests.hostile.neighbour import Kind, running_neighbour
 from tests.hostile.probe import Probe, Turns
 from tests.hostile.report import GROWTH_BYTES_MAX, TURN_MS_MAX
+from tests.hostile.sending import idle_connections, is_serving, measured, repeated
 
 BUSY_TURN_MS_MAX = 2 * TURN_MS_MAX
 """Where other processes share the processor, they take the caches from the broker, and its processor time is

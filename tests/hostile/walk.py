@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.hostile.attack import memory_bytes
 from tests.hostile.attacks import ATTACKS
+from tests.hostile.attacks_on_state import STATE_ATTACKS
 from tests.hostile.scene import TOPIC, NotHeld, create, scene_of
 
 GROWTH_BYTES_MAX = 256 << 20
@@ -35,7 +36,7 @@ def main() -> int:
     with scene_of(arguments.port, arguments.directory.resolve(), arguments.idle) as scene:
         create(scene, TOPIC)
         time.sleep(1)
-        for attack in ATTACKS:
+        for attack in (*ATTACKS, *STATE_ATTACKS):
             if arguments.only and attack.__name__ not in arguments.only:
                 continue
             before, began_s = memory_bytes(scene.pid, "VmRSS"), time.monotonic()
