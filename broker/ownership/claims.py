@@ -39,6 +39,7 @@ from holdfast_log.coordinator.ownership.records import (
     Owner,
     PartitionKey,
     ResourceKey,
+    grant_bytes,
 )
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.ownership import IF_FREE, Access, LossReason, ResourceStanding
@@ -109,7 +110,7 @@ class Claim(Operation):
 
     def _verdict(self, state: TableState, wanted: WantedResource) -> Verdict:
         resource, requester = state.resource(wanted.key), self._requester
-        limit = limits.resource_limit(resource, requester.group, state.names, state.settings)
+        limit = limits.resource_limit(state, resource, requester.group, requester.owner)
         limit = limit or limits.connection_limit(state, requester.connection, wanted.key)
         return self._judge(resource, wanted) if limit is None else ClaimRefused(limit)
 
@@ -132,6 +133,7 @@ class Claim(Operation):
                 grant = new_grant(resource, owner, generation, wanted.generation, date_ms)
                 self._grants[key] = grant
                 self._written[key] = resource.record_with_grant(group, grant, reason, date_ms)
+                state.weigh(key, grant_bytes(grant, group))
 
     def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
         if self._is_turned_away:
@@ -251,7 +253,7 @@ class Promote(Operation):
         (key,) = self.keys
         resource = state.resource(key)
         for waiter in list(resource.waiters):
-            if limits.resource_limit(resource, waiter.group, state.names, state.settings) is not None:
+            if limits.resource_limit(state, resource, waiter.group, waiter.owner) is not None:
                 queueing.dequeue(state, resource, waiter)
             elif may_promote(resource, waiter.group, waiter.owner, waiter.connection):
                 generation = resource.peek(waiter.group).generation + 1

@@ -1,5 +1,5 @@
-"""Forgetting names: a broker keeps at most `own.names.max`, and makes room by forgetting those that have been
-free for longest.
+"""Forgetting names: a broker keeps at most `own.names.max`, and records of at most
+`own.records.total.bytes`, and makes room by forgetting those that have been free for longest.
 
 A name may be forgotten once nobody has owned it for `own.names.retention.ms`, nobody waits for it, nothing
 about it is still to be written, and no request about it is under way. Partitions are never forgotten; so no
@@ -29,7 +29,7 @@ LOOK_PAUSE_MS = 1000
 _EXAMINED_MAX = 1000
 """Maximum number of names examined at a time. Few cannot be forgotten, unless ZooKeeper fails."""
 _FULL_SHARE = 0.9
-"""The part of `own.names.max` beyond which names are forgotten before a claim needs the room."""
+"""The part of either limit beyond which names are forgotten before a claim needs the room."""
 
 
 class ForgetNames(Operation):
@@ -80,7 +80,11 @@ def next_look_ms(state: TableState, now_ms: int) -> int | None:
     """When to look for names to forget: `now_ms` for at once, None for not before another name is free."""
     if not state.free_names:
         return None
-    if state.names <= state.settings.names_max * _FULL_SHARE:
+    settings = state.settings
+    if (
+        state.names <= settings.names_max * _FULL_SHARE
+        and state.record_bytes <= settings.records_bytes_max * _FULL_SHARE
+    ):
         return now_ms + max(state.settings.names_retention_ms, LOOK_PAUSE_MS)
     longest_ms = next(iter(state.free_names.values()))
     return max(now_ms, longest_ms + state.settings.names_retention_ms)

@@ -6,9 +6,16 @@ A claim beyond a limit is refused with POLICY_VIOLATION and a message that names
 from __future__ import annotations
 
 from holdfast_log.broker.ownership.resources import Resource
-from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.broker.ownership.state import TableState
-from holdfast_log.coordinator.ownership.records import GRANT_BYTES_MAX, NameKey, ResourceKey, grant_bytes
+from holdfast_log.coordinator.ownership.records import (
+    GRANT_BYTES_MAX,
+    HISTORY_BYTES_MAX,
+    NameKey,
+    Owner,
+    ResourceKey,
+    grant_bytes,
+    owner_bytes,
+)
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 
 OWNED_BYTES_MAX = 256 * 1024
@@ -25,11 +32,9 @@ CONNECTION_RESOURCES_MAX = 10_000
 """Maximum number of resources that one connection owns, shares or waits for, lost partitions included."""
 
 
-def resource_limit(
-    resource: Resource, group: str, names: int, settings: OwnershipSettings
-) -> BrokerError | None:
-    """The limit that a claim of `resource` in `group` meets; None if it meets none. `names` is the number of
-    names that this broker keeps."""
+def resource_limit(state: TableState, resource: Resource, group: str, owner: Owner) -> BrokerError | None:
+    """The limit that a claim of `resource` in `group` for this owner meets; None if it meets none."""
+    names, settings = state.names, state.settings
     limit = None
     if len(resource.entries) >= _GROUPS_THAT_ALWAYS_FIT:
         others = [entry for entry in resource.entries.values() if entry.group != group]
@@ -44,7 +49,27 @@ def resource_limit(
             )
     elif len(group) > GROUP_LENGTH_MAX:
         limit = f"the group's name has {len(group)} characters; at most {GROUP_LENGTH_MAX} are allowed"
+    limit = limit or _room(state, resource, group, owner)
     return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)
+
+
+def _room(state: TableState, resource: Resource, group: str, owner: Owner) -> str | None:
+    """Why the records of this broker have no room for a grant: ZooKeeper has all of them in memory.
+
+    An owner whose names take no more than those of the last one needs no room: past grants are forgotten for
+    it. So whoever fills the room keeps nobody from a resource that was owned before.
+    """
+    last = resource.peek(group).last
+    wanted = owner_bytes(owner)
+    has_room = state.has_room
+    resource.history_bytes_max = HISTORY_BYTES_MAX if has_room else 0
+    if has_room or (last is not None and wanted <= owner_bytes(last.owner)):
+        return None
+    return (
+        f"the records of what is owned at this broker have own.records.total.bytes="
+        f"{state.settings.records_bytes_max}: release resources, use shorter names of owners, or raise the "
+        "setting together with the heap of ZooKeeper"
+    )
 
 
 def connection_limit(state: TableState, connection: int, key: ResourceKey) -> BrokerError | None:

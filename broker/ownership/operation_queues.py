@@ -176,8 +176,14 @@ class OperationQueues:
                 for key, version in versions.items():
                     resources[key].version = version
                 self._carry_out(submission, now_ms)
+        self._weigh(submission)
         self._finish(submission)
         self.settle(now_ms)
+
+    def _weigh(self, submission: _Submission) -> None:
+        """Count what the records have now."""
+        for key in submission.operation.keys:
+            self._state.weigh(key)
 
     def not_written(self, number: int, error: BrokerError, now_ms: int) -> None:
         """The records of a write are not durable, and never will be: nothing has changed."""
@@ -195,6 +201,7 @@ class OperationQueues:
                 if key in self._state.to_promote:
                     del self._state.to_promote[key]
                     self._to_retry[key] = None
+        self._weigh(submission)
         self._finish(submission)
         self.settle(now_ms)
 
@@ -218,7 +225,8 @@ class OperationQueues:
     def _waits_for_room(self, operation: Operation, now_ms: int) -> bool:
         """Whether an operation has to wait until names are forgotten, so that there is room for its own."""
         wanted = operation.new_names(self._state)
-        if not wanted or self._state.names + wanted <= self._state.settings.names_max:
+        state = self._state
+        if not wanted or (state.names + wanted <= state.settings.names_max and state.has_room):
             return False
         self.forget_names(now_ms)
         return self._forgetting is not None

@@ -91,7 +91,7 @@ def _judge(state: TableState, resource: Resource, reader: NewReader) -> Granted 
     The next coordinator repeats the decisions of the one before it. A repetition changes nothing: not the
     connection that the member has attached since, and not that an administrator has released the partition.
     """
-    limit = limits.resource_limit(resource, reader.group, state.names, state.settings)
+    limit = limits.resource_limit(state, resource, reader.group, reader.owner)
     if limit is not None:
         return ClaimRefused(limit)
     entry = resource.peek(reader.group)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.coordinator.ownership.credentials import NO_SECRET, is_proof
 from holdfast_log.coordinator.ownership.records import (
+    HISTORY_BYTES_MAX,
     HISTORY_MAX,
     NEVER_MS,
     NO_OFFSET,
@@ -23,6 +24,7 @@ from holdfast_log.coordinator.ownership.records import (
     OwnershipRecord,
     PartitionKey,
     ResourceKey,
+    grant_bytes,
     trimmed,
 )
 from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
@@ -279,6 +281,8 @@ class Resource:
     sharers: dict[int, Sharer] = field(default_factory=dict)
     former_owners: dict[int, None] = field(default_factory=dict)
     reserved_for: Owner | None = None
+    history_bytes_max: int = HISTORY_BYTES_MAX
+    """Bytes for past grants: none once the records of this broker have no room (`TableState.has_room`)."""
     _positions: dict[Claimant, int] = field(default_factory=dict)
     """Positions of the waiters; empty after the queue has moved."""
 
@@ -353,7 +357,8 @@ class Resource:
         return self._trimmed({group: entry.written for group, entry in self.entries.items() if entry.history})
 
     def _trimmed(self, histories: Mapping[str, History]) -> OwnershipRecord:
-        return trimmed(OwnershipRecord(self.incarnation, histories, self.write_incarnation, self.floor))
+        record = OwnershipRecord(self.incarnation, histories, self.write_incarnation, self.floor)
+        return trimmed(record, self.history_bytes_max)
 
     def record_with_grant(self, group: str, grant: Grant, loss: LossReason, date_ms: int) -> OwnershipRecord:
         """The record once `grant` is in force, and the owners who lose to it have lost at `date_ms`."""
@@ -365,7 +370,8 @@ class Resource:
             histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, date_ms))
         histories[group] = _pushed(histories.get(group, ()), grant)
         written = self.write_incarnation_with(grant)
-        return trimmed(OwnershipRecord(grant.incarnation, histories, written, self.floor))
+        record = OwnershipRecord(grant.incarnation, histories, written, self.floor)
+        return trimmed(record, self.history_bytes_max)
 
     def record_with_interlude(self, group: str, grant: Grant) -> OwnershipRecord:
         """The record once the interlude `grant` has followed the latest grant of `group`, which has ended."""
@@ -402,6 +408,12 @@ class Resource:
     def write_incarnation_with(self, grant: Grant) -> int:
         """The incarnation of the latest grant to a writer once `grant` is in force."""
         return grant.incarnation if Access.WRITE in grant.owner.access else self.write_incarnation
+
+    @property
+    def record_bytes(self) -> int:
+        """Maximum bytes of the record as it is now; 0 for a resource that was never owned."""
+        grants = [grant_bytes(each, entry.group) for entry in self.entries.values() for each in entry.history]
+        return sum(grants) + len(str(self.key)) if grants else 0
 
     def trim(self) -> None:
         """Forget what the record has no room for."""

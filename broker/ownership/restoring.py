@@ -38,6 +38,7 @@ def restore(state: TableState, key: ResourceKey, record: OwnershipRecord, versio
             state.effects.append(Sever(before.connection, f"no record says that it owns {key}"))
     if all(entry.grant is None for entry in resource.entries.values()):
         state.note_free(key, now_ms)
+    state.weigh(key)
     state.mark_changed(key)
 
 

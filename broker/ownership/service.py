@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.ownership.alarms import TableAlarms
 from holdfast_log.broker.ownership.answers import Answers, Standings
+from holdfast_log.broker.ownership.audit_lines import AuditLines
 from holdfast_log.broker.ownership.confirming import unconfirmed, unconfirmed_standing
 from holdfast_log.broker.ownership.decided import DecidedResources
 from holdfast_log.broker.ownership.effects import (
@@ -64,7 +65,6 @@ _DISPLACE_MS = 5_000
 """Longest time for one attempt to end the grant of a reader that is gone."""
 
 _log = logging.getLogger(__name__)
-_audit = logging.getLogger("holdfast_log.broker.ownership.audit")
 
 
 class OwnershipService:
@@ -101,6 +101,7 @@ class OwnershipService:
         self._fences = FenceCommits(
             clock, replicas.readers, self.table, self.decided, self._answers, self._perform
         )
+        self._audit = AuditLines(clock)
         self._alarms = TableAlarms(clock, self.table, self._perform)
         self._refused_writes = RepeatedLog(clock)
         self._renewals = Renewals(clock, self._standings, self.table.renewed)
@@ -414,6 +415,7 @@ class OwnershipService:
         if self._is_performing:
             return
         self._is_performing = True
+        self._audit.begin()
         try:
             while effects := self.table.take_effects():
                 for effect in effects:
@@ -448,12 +450,13 @@ class OwnershipService:
             case ExamineReservation(key):
                 ensureDeferred(self.decided.examine_reservation(key)).addErrback(_failed)
             case Audit(line):
-                _audit.info("%s", line)
+                self._audit.write(line)
 
     def stop(self) -> None:
         """Stop deciding, because the broker stops. Owners find the next decider."""
         self._is_stopped = True
         self._alarms.stop()
+        self._audit.stop()
         self._fences.stop()
         self._answers.stop()
         self._renewals.stop()

@@ -36,6 +36,17 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "own.records.total.bytes",
+        SettingType.LONG,
+        16 * 1024 * 1024,
+        "Maximum bytes of the records of what is owned at this broker, names and partitions, free ones "
+        "included: about 700 for each, and more for owners with long names. ZooKeeper has the records of all "
+        "brokers in memory. To make room the broker forgets free names as with own.names.max; then claims of "
+        "further resources are refused, and those of others keep no past grants. Raise it together with the "
+        "heap of ZooKeeper.",
+        minimum=0,
+    ),
+    Setting(
         "own.release.grace.ms",
         SettingType.INT,
         0,
@@ -115,3 +126,4 @@ class OwnershipSettings:
     names_retention_ms: Annotated[int, "own.names.retention.ms"] = 600_000
     waiters_total_max: Annotated[int, "own.waiters.total.max"] = 100_000
     resources_total_max: Annotated[int, "own.resources.total.max"] = 500_000
+    records_bytes_max: Annotated[int, "own.records.total.bytes"] = 16 * 1024 * 1024

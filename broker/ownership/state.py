@@ -10,7 +10,13 @@ from holdfast_log.broker.ownership.effects import Audit, Notify, OwnershipEffect
 from holdfast_log.broker.ownership.resources import Counts, Entry, Holdings, Resource
 from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.coordinator.clock import TimeOfDay
-from holdfast_log.coordinator.ownership.records import NO_OFFSET, NameKey, PartitionKey, ResourceKey
+from holdfast_log.coordinator.ownership.records import (
+    GRANT_BYTES_MAX,
+    NO_OFFSET,
+    NameKey,
+    PartitionKey,
+    ResourceKey,
+)
 from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.messages.ownership import LossReason
 
@@ -55,6 +61,9 @@ class TableState:
         """How many resources all open connections own, share or wait for, each counted for each."""
         self.names = 0
         """How many of the resources are names."""
+        self.record_bytes = 0
+        """Bytes of all records, those included that are being written."""
+        self._bytes_of: dict[ResourceKey, int] = {}
         self.names_by_group: dict[str, dict[NameKey, None]] = {}
         self.free_names: dict[NameKey, int] = {}
         """Names without an owner, the longest free first, and since when in ms: since the owner has left, or
@@ -137,8 +146,22 @@ class TableState:
         if resource is not None and resource.is_blank:
             self.forget(key)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the records of this broker may have another grant, of the longest names."""
+        return self.record_bytes + GRANT_BYTES_MAX <= self.settings.records_bytes_max
+
+    def weigh(self, key: ResourceKey, coming_bytes: int = 0) -> None:
+        """Count the bytes of a resource's record anew, and those of a grant that is being written."""
+        resource = self.resources.get(key)
+        size = coming_bytes + (0 if resource is None else resource.record_bytes)
+        self.record_bytes += size - self._bytes_of.pop(key, 0)
+        if size:
+            self._bytes_of[key] = size
+
     def forget(self, key: ResourceKey) -> Resource | None:
         """Take a resource out of the table; None if it is not there."""
+        self.record_bytes -= self._bytes_of.pop(key, 0)
         self.not_free(key)
         known = self.resources.pop(key, None)
         self.waiters -= 0 if known is None else len(known.waiters)

@@ -248,7 +248,7 @@ def owner_bytes(owner: Owner) -> int:
     return sum(len(encode_basestring_ascii(text)) for text in (*names, *optional) if text is not None)
 
 
-def trimmed(record: OwnershipRecord) -> OwnershipRecord:
+def trimmed(record: OwnershipRecord, history_bytes_max: int = HISTORY_BYTES_MAX) -> OwnershipRecord:
     """The record cut to the limits above: without its oldest grants, and without the groups unused for
     longest.
 
@@ -271,7 +271,7 @@ def trimmed(record: OwnershipRecord) -> OwnershipRecord:
         for group, history in histories.items()
         for grant in history[:-1]
     )
-    excess_bytes = sum(size for _, size, _ in past) - HISTORY_BYTES_MAX
+    excess_bytes = sum(size for _, size, _ in past) - history_bytes_max
     for _, size, group in past:
         if excess_bytes <= 0:
             break

@@ -15,7 +15,8 @@ from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.network.tls import handshakes
 from holdfast_log.broker.network.tls.handshakes import Handshakes, Handshaking
-from holdfast_log.broker.ownership import limits
+from holdfast_log.broker.ownership import audit_lines, limits
+from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
 from holdfast_log.broker.requests import answers, parts
@@ -50,6 +51,21 @@ def expect_and_begin(self: Handshakes, one: Handshaking) -> None:
 
 _EXPECT = Handshakes.expect
 
+
+_room, _weigh = limits._room, TableState.weigh
+
+
+def keeping_history(state: TableState, resource: Any, *arguments: Any) -> str | None:
+    refused = _room(state, resource, *arguments)
+    resource.history_bytes_max = 1 << 20
+    return refused
+
+
+def counted_twice(self: TableState, key: Any, coming_bytes: int = 0) -> None:
+    self.record_bytes += self._bytes_of.get(key, 0)
+    _weigh(self, key, coming_bytes)
+
+
 MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "an answer may have any length": (
         LongAnswer, "reserve", lambda self, price: True,
@@ -73,6 +89,22 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "all connections have any number of owned resources": (
         limits, "connection_limit", lambda state, connection, key: None,
         of_ownership.test_all_connections_of_a_broker_together_have_a_limited_number_of_resources,
+    ),
+    "records of what is owned have any number of bytes": (
+        TableState, "has_room", True,
+        of_ownership.test_all_records_of_a_broker_together_have_a_limited_number_of_bytes,
+    ),
+    "full records keep past grants": (
+        limits, "_room", keeping_history,
+        of_ownership.test_all_records_of_a_broker_together_have_a_limited_number_of_bytes,
+    ),
+    "records that are replaced are counted twice": (
+        TableState, "weigh", counted_twice,
+        of_ownership.test_room_for_records_is_found_by_forgetting_free_names_and_counted_anew,
+    ),
+    "all audit lines of an event are written at once": (
+        audit_lines, "LINES_AT_ONCE", _MANY,
+        of_ownership.test_the_audit_lines_of_many_resources_are_written_in_turns,
     ),
     "any number of requests of a connection is in flight": (
         ServerConnection, "_may_handle", may_handle,

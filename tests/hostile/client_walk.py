@@ -82,14 +82,14 @@ class Outcome:
 def lying(lie: Lie) -> Iterator[LyingBroker]:
     """A broker with a lie, on a thread of its own."""
     broker, stopped = LyingBroker(lie), threading.Event()
-    thread = threading.Thread(target=broker.serve, args=(stopped.is_set,), daemon=True)
-    thread.start()
-    try:
-        yield broker
-    finally:
-        stopped.set()
-        thread.join(60)
-        broker.close()
+    with ThreadPoolExecutor(1) as threads:
+        serving = threads.submit(broker.serve, stopped.is_set)
+        try:
+            yield broker
+        finally:
+            stopped.set()
+            serving.result(60)  # Raises what has ended the broker, at which a client proves nothing.
+            broker.close()
 
 
 def outcome(lie: Lie, client: str) -> Outcome:

@@ -122,24 +122,26 @@ def elsewhere(liar: Liar, channel: FakeChannel, header: RequestHeader, response:
         for row in _coordinators(response):
             row.node_id = 1000 + liar.asked
     else:
-        refuse(response, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        refuse(response, header.api_version, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     liar.honest(channel, header, response)
 
 
-def refuse(message: Any, code: int) -> None:
-    """Put an error into a message, and into all rows in it."""
+def refuse(message: Any, version: int, code: int) -> None:
+    """Put an error into a message of a version, and into all rows in it."""
     for field in fields_of(type(message)):
         value = getattr(message, field.name)
+        if version not in field.versions:
+            continue
         if field.name == "error_code":
             message.error_code = code
         elif isinstance(field.type, Array) and isinstance(field.type.element, Struct):
             for row in value or ():
-                refuse(row, code)
+                refuse(row, version, code)
 
 
 def unknown_errors(liar: Liar, channel: FakeChannel, header: RequestHeader, response: Response) -> None:
     """Each answer has an error of a number that no version of Kafka has."""
-    refuse(response, 999)
+    refuse(response, header.api_version, 999)
     liar.honest(channel, header, response)
 
 
@@ -215,18 +217,20 @@ def far_offsets(liar: Liar, channel: FakeChannel, header: RequestHeader, respons
                 assign(records, 0, 2**62, 0)
                 row.records, row.high_watermark, row.error_code = bytes(records), 2**63 - 1, 0
     else:
-        _set_offsets(response)
+        _set_offsets(response, header.api_version)
     liar.honest(channel, header, response)
 
 
-def _set_offsets(message: Any) -> None:
+def _set_offsets(message: Any, version: int) -> None:
     for field in fields_of(type(message)):
         value = getattr(message, field.name)
+        if version not in field.versions:
+            continue
         if field.name in ("offset", "base_offset", "committed_offset", "end_offset", "log_start_offset"):
             setattr(message, field.name, 2**63 - 1)
         elif isinstance(field.type, Array) and isinstance(field.type.element, Struct):
             for row in value or ():
-                _set_offsets(row)
+                _set_offsets(row, version)
 
 
 LIES: tuple[Lie, ...] = (

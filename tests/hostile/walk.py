@@ -50,7 +50,7 @@ def main() -> int:
             if grown > GROWTH_BYTES_MAX or pace.failed:
                 verdict = "NOT HELD"
             failed += verdict != "held"
-            what = (attack.__doc__ or "").split(". ")[0].rstrip(".")
+            what = " ".join((attack.__doc__ or "").split(". ")[0].rstrip(".").split())
             print(
                 f"{verdict}: {what}: {told}. Memory grew by {max(0, grown) >> 20} MiB; the neighbour's "
                 f"{pace.rounds} rounds: {pace.failed} failed, p50 {pace.p50_ms:.1f}, "

@@ -3,21 +3,31 @@ by requests."""
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast_log.broker.ownership import limits, resources
+from holdfast_log.broker.ownership import audit_lines, limits, resources
+from holdfast_log.broker.ownership.audit_lines import AuditLines
 from holdfast_log.broker.ownership.effects import Notify
 from holdfast_log.broker.ownership.record_writing import WRITES_MAX
 from holdfast_log.broker.ownership.renewals import _SEEN_MAX, Renewals
 from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.broker.ownership.table import DEADLINES_AT_ONCE
 from holdfast_log.coordinator.ownership.records import (
+    GRANT_BYTES_MAX,
     NameKey,
     PartitionKey,
 )
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.messages.ownership import Access, ReleaseRequest, ResourceStanding
+from holdfast_log.protocol.messages.ownership import (
+    IF_FREE,
+    RESET_GENERATION,
+    Access,
+    ReleaseRequest,
+    ResourceStanding,
+)
 from holdfast_log.protocol.messages.ownership_sight import DescribeOwnersRequest
 from tests.broker.ownership.machine import NAME, P0, SESSION_MS, Machine, named_record
 from tests.broker.ownership.world import OwnershipWorld
@@ -239,6 +249,72 @@ def test_all_connections_of_a_broker_together_have_a_limited_number_of_resources
     owners[1].close()
     owners[2].close()
     assert machine.table._state.held == 1
+
+
+def full_machine(owner: str) -> Machine:
+    """A broker whose records have no room left. The last owner of name 0 has a name of 200 characters."""
+    machine = Machine(OwnershipSettings(records_bytes_max=3 * GRANT_BYTES_MAX))
+    names = iter(range(1000))
+    for number in names:
+        answer = machine.client(owner.ljust(200, "x")).claim(NameKey("app", f"n{number}"))
+        if answer.error_code:
+            assert answer.error_code == ErrorCode.POLICY_VIOLATION
+            assert "own.records.total.bytes=" in str(answer.error_message)
+            break
+    assert 3 < number < 20
+    return machine
+
+
+def test_all_records_of_a_broker_together_have_a_limited_number_of_bytes() -> None:
+    machine = full_machine("strangers")
+    state = machine.table._state
+    limit = state.settings.records_bytes_max
+    first = NameKey("app", "n0")
+    assert limit - GRANT_BYTES_MAX < state.record_bytes <= limit
+    assert machine.client("anna").claim(first, IF_FREE).error_code == ErrorCode.RESOURCE_OWNED
+    before = state.record_bytes
+    for number in range(40):
+        successor = machine.client(f"honest-{number}".ljust(200, "y"))
+        assert successor.claim(first, RESET_GENERATION).error_code == 0
+    assert state.record_bytes == before, "past grants are forgotten, so a successor of the same length fits"
+    assert len(machine.entry(first).history) == 1
+    longer = machine.client("x" * 255).claim(first, RESET_GENERATION)
+    assert longer.error_code == ErrorCode.POLICY_VIOLATION
+
+
+def test_room_for_records_is_found_by_forgetting_free_names_and_counted_anew() -> None:
+    machine = full_machine("strangers")
+    state = machine.table._state
+    assert machine.client("anna").claim(NAME).error_code == ErrorCode.POLICY_VIOLATION
+    for key in [key for key in state.resources if isinstance(key, NameKey)]:
+        machine.force_release(key)
+    machine.flush()
+    machine.now_ms += state.settings.names_retention_ms
+    assert machine.client("anna").claim(NAME).error_code == 0
+    assert state.record_bytes == sum(each.record_bytes for each in state.resources.values())
+    machine.fail_over()
+    state = machine.table._state
+    assert state.record_bytes == sum(each.record_bytes for each in state.resources.values()) > 0
+
+
+def lines_at_once(count: int) -> tuple[int, list[str]]:
+    """How many lines of one event are written at once, and all of them."""
+    clock, written = Clock(), []
+    lines = AuditLines(clock)
+    with mock.patch.object(audit_lines._audit, "info", lambda text, line: written.append(line)):
+        lines.begin()
+        for number in range(count):
+            lines.write(f"lost: {number}")
+        first = len(written)
+        clock.advance(0)
+        lines.stop()
+    return first, written
+
+
+def test_the_audit_lines_of_many_resources_are_written_in_turns() -> None:
+    first, written = lines_at_once(1050)
+    assert first == audit_lines.LINES_AT_ONCE
+    assert written == [f"lost: {number}" for number in range(1050)]
 
 
 def test_a_connections_1000_most_recently_named_groups_are_remembered() -> None:
