@@ -277,7 +277,9 @@ def records_for_the_cleaner(scene: Scene) -> str:
             write([(bytes([number]) * 900_000, b"v")])
         for _ in range(4):
             write((number.to_bytes(8), None) for number in range(50_000))
-        aborted = _abort_transactions(scene, connection, "dirty", 300)
+        # Transactional ids of the usual address may be used up by another attack.
+        with RawSocket(scene.port, source="127.0.0.4", timeout_s=300) as other:
+            aborted = _abort_transactions(scene, other, "dirty", 300)
         size = _cleaned(scene, "dirty", 0, 0)
         time.sleep(1.5)
         write([(b"last", b"v")])  # It begins another segment: those before it may be compacted.
