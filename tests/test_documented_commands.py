@@ -55,6 +55,9 @@ SMALLER = {
     ("docs/reliability.md", "python -m benchmarks.availability"): BENCHMARKS,
     ("docs/histories.md", "scripts/check-history.sh"):
         "tests/checker/test_check_history.py::test_a_cluster_whose_brokers_are_killed_keeps_to_the_rules",
+    ("docs/reliability.md", "scripts/bank-drill.sh"):
+        "tests/bank/test_bank.py::"
+        "test_the_sum_never_differs_although_the_coordinator_is_killed_and_bugs_in_brokers_are_found",
     ("docs/reliability.md", "scripts/fault-matrix.sh"): f"{HERE}::test_the_fault_matrix_lists_its_cells",
     ("docs/hostile-clients.md", "scripts/damaged-frames.sh"):
         "tests/integration/test_damaged_frames.py::test_damaged_requests_harm_nobody",

@@ -17,9 +17,6 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.sim.mutation import mutated
-from tests.sim.mutations import by_name
-
 WANTED = "wanted"
 """File with the name of the bug that shall be in force; empty for none."""
 _LOOK_S = 0.05
@@ -46,6 +43,10 @@ class Planter:
             return
         self._undo.close()
         if wanted:
+            # Imported only if there is something to plant, since it takes longer than a broker's start.
+            from tests.sim.mutation import mutated
+            from tests.sim.mutations import by_name
+
             self._undo.enter_context(mutated(by_name(wanted)))
         self._in_force = wanted
         self._planted.write_text(wanted)

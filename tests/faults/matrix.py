@@ -52,6 +52,7 @@ def run_cells(
     network: str | None = None,
     machine: str | None = None,
     together: int = TOGETHER,
+    has_bank: bool = False,
 ) -> Iterator[Verdict]:
     """Yield verdicts as cells end. `network` is used for cuts; None: namespaces if possible, else relays.
     `machine` is used for full disks and power losses; None: ext4 if possible, else hooks."""
@@ -59,7 +60,13 @@ def run_cells(
         network = NAMESPACES if namespaces.are_possible() else RELAYS
     if machine is None and any(map(needs_disk, cells)):
         machine = EXT4 if machines.can_mount() else HOOKS
-    run = partial(_run, directory=directory, fault_s=fault_s, session_timeout_ms=session_timeout_ms)
+    run = partial(
+        _run,
+        directory=directory,
+        fault_s=fault_s,
+        session_timeout_ms=session_timeout_ms,
+        has_bank=has_bank,
+    )
     with ThreadPoolExecutor(together) as pool:
         under_way = [
             pool.submit(run, cell, network=_network(cell, network), machine=_machine(cell, machine))
@@ -82,7 +89,14 @@ def _machine(cell: Cell, for_disks: str | None) -> str:
 
 
 def _run(
-    cell: Cell, directory: Path, fault_s: float, session_timeout_ms: int, network: str, machine: str
+    cell: Cell,
+    directory: Path,
+    fault_s: float,
+    session_timeout_ms: int,
+    network: str,
+    machine: str,
+    *,
+    has_bank: bool,
 ) -> Verdict:
     own = directory / cell.name.replace("/", "-")
     own.mkdir(parents=True, exist_ok=True)
@@ -91,6 +105,7 @@ def _run(
     command += ["-m", "tests.faults.run_cell", cell.name, "--directory", str(own), "--network", network]
     command += ["--machine", machine]
     command += ["--seconds", str(fault_s), "--session-timeout-ms", str(session_timeout_ms)]
+    command += ["--bank"] if has_bank else []
     with open(own / "cell.log", "wb") as log:
         child = subprocess.Popen(
             command,
@@ -129,6 +144,7 @@ def _print(verdict: Verdict) -> None:
             found.duplicated,
             f"{verdict.longest_pause_s:.1f}",
         ),
+        f"  {verdict.bank}" if verdict.bank else "",
         "" if verdict.holds else f"  FAILED: {verdict.troubles}",
         flush=True,
     )
@@ -166,6 +182,11 @@ def main() -> int:
         metavar="N",
         help=f"number of cells run at the same time [{TOGETHER}]",
     )
+    parser.add_argument(
+        "--bank",
+        action="store_true",
+        help="also transfer money by transactions, and have auditors check that the sum never differs",
+    )
     arguments = parser.parse_args()
     cells = [cell for cell in ALL_CELLS if fnmatch.fnmatchcase(cell.name, arguments.cells)]
     if arguments.list:
@@ -183,6 +204,7 @@ def main() -> int:
         network=arguments.network,
         machine=arguments.machine,
         together=arguments.together,
+        has_bank=arguments.bank,
     ):
         _print(verdict)
         total += verdict.findings

@@ -9,19 +9,21 @@ import argparse
 import json
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from holdfast_log.broker.tools.machine import HookedMachine, Machine
 from holdfast_log.broker.tools.relays import Relays
+from tests.bank.bank import open_bank
+from tests.bank.books import BankPlan
 from tests.faults.account import Findings, compare
 from tests.faults.cells import Cell, Fault, Role, named
 from tests.faults.machines import Ext4Machine
 from tests.faults.namespaces import Namespaces
 from tests.faults.networks import Loopback, Network
 from tests.faults.reader import diverged
-from tests.faults.scene import BROKERS, PARTITIONS, set_scene
+from tests.faults.scene import BROKERS, PARTITIONS, Scene, set_scene
 from tests.faults.strokes import strike
 
 LOOPBACK, NAMESPACES, RELAYS = "loopback", "namespaces", "relays"
@@ -29,6 +31,9 @@ PLAIN, HOOKS, EXT4 = "plain", "hooks", "ext4"
 """Machines: a direct start of the brokers, `HookedMachine`, and `Ext4Machine`."""
 SESSION_TIMEOUT_MS = 6000
 _FAILURES_SHOWN = 5
+_BANK = BankPlan(pace_s=0.1)
+_SOME_TRANSFERS = 10
+"""What every teller of a bank commits before the fault, and again after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,14 @@ class Verdict:
     seconds: float = 0.0
     error: str = ""
     machine: str = PLAIN
+    bank: str = ""
+    """How the transfers of a bank ended, if there was one."""
+    wrong_sums: tuple[str, ...] = ()
+    """What its auditors found."""
 
     @property
     def holds(self) -> bool:
-        return not (self.error or self.failed or self.diverged or self.findings.faults)
+        return not (self.error or self.failed or self.diverged or self.wrong_sums or self.findings.faults)
 
     @property
     def troubles(self) -> str:
@@ -59,6 +68,7 @@ class Verdict:
         found = [f"{count} {name}" for name, count in self.findings.faults.items()]
         found += [f"{self.failed} failed: {'; '.join(self.failures)}"] if self.failed else []
         found += [f"replicas of {name} differ" for name in self.diverged]
+        found += self.wrong_sums[:3]
         return ", ".join([*found, *([self.error] if self.error else [])])
 
     def to_json(self) -> str:
@@ -68,14 +78,47 @@ class Verdict:
     def from_json(cls, line: str) -> Verdict:
         values = json.loads(line)
         findings, apart = Findings(**values["findings"]), tuple(values["diverged"])
-        failures = tuple(values["failures"])
-        return cls(**{**values, "findings": findings, "failures": failures, "diverged": apart})
+        failures, sums = tuple(values["failures"]), tuple(values["wrong_sums"])
+        known = {"findings": findings, "failures": failures, "diverged": apart, "wrong_sums": sums}
+        return cls(**{**values, **known})
+
+
+def _drive(scene: Scene, cell: Cell, fault_s: float, *, has_bank: bool) -> tuple[str, Sequence[str]]:
+    """Make the fault while clients write. With a bank, returns its account and what its auditors found."""
+    if not has_bank:
+        _suffer(scene, cell, fault_s)
+        return "", ()
+    with open_bank(scene.bootstrap, _BANK, replicas=BROKERS) as bank:
+        bank.wait_for_more(_SOME_TRANSFERS)
+        _suffer(scene, cell, fault_s)
+        bank.wait_for_more(_SOME_TRANSFERS)
+        wrong = bank.settle()
+        return bank.account(), wrong
+
+
+def _suffer(scene: Scene, cell: Cell, fault_s: float) -> None:
+    strike(scene, cell, fault_s)
+    scene.wait_until_whole()
+    scene.write_more()
+
+
+def _properties(cell: Cell) -> Mapping[str, str]:
+    """Settings of the brokers of a cell."""
+    own = {"transaction.state.log.num.partitions": str(BROKERS)}
+    return own | ({"flush.before.ack": "true"} if cell.fault is Fault.POWER_LOSS_FLUSHED else {})
 
 
 def run(
-    cell: Cell, directory: Path, network: str, machine: str, fault_s: float, session_timeout_ms: int
+    cell: Cell,
+    directory: Path,
+    network: str,
+    machine: str,
+    fault_s: float,
+    session_timeout_ms: int,
+    *,
+    has_bank: bool = False,
 ) -> Verdict:
-    """Run a cell and return its verdict."""
+    """Run a cell and return its verdict. With a bank, transactions are made beside the loads."""
     began = time.monotonic()
     place = _open(network)
     try:
@@ -86,12 +129,10 @@ def run(
             session_timeout_ms=session_timeout_ms,
             zookeepers=3 if cell.fault is Fault.LEADER_CHANGE else 1,
             new_machine=_NEW_MACHINES[machine],
-            properties={"flush.before.ack": "true"} if cell.fault is Fault.POWER_LOSS_FLUSHED else {},
+            properties=_properties(cell),
         )
         with in_scene as scene:
-            strike(scene, cell, fault_s)
-            scene.wait_until_whole()
-            scene.write_more()
+            told, wrong_sums = _drive(scene, cell, fault_s, has_bank=has_bank)
             scene.stop_loads()
             stored = scene.read_all()
             findings = Findings()
@@ -121,6 +162,8 @@ def run(
                 ),
                 seconds=time.monotonic() - began,
                 machine=machine,
+                bank=told,
+                wrong_sums=tuple(wrong_sums),
             )
     except Exception as error:
         traceback.print_exc()
@@ -191,6 +234,7 @@ def main() -> None:
         default=SESSION_TIMEOUT_MS,
         help=f"ZooKeeper session timeout of the brokers [{SESSION_TIMEOUT_MS}]",
     )
+    parser.add_argument("--bank", action="store_true", help="make transactions beside the loads")
     arguments = parser.parse_args()
     verdict = run(
         named(arguments.name),
@@ -199,6 +243,7 @@ def main() -> None:
         arguments.machine,
         arguments.seconds,
         arguments.session_timeout_ms,
+        has_bank=arguments.bank,
     )
     print(verdict.to_json(), flush=True)
 

@@ -63,6 +63,10 @@ class Scene:
         self.loads = loads
         self._cluster = cluster
 
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
     def struck(self, role: Role) -> Sequence[BackgroundBroker]:
         """The broker or brokers that have the role now."""
         leader = self.view.leader(self.loads[0].topic, 0)

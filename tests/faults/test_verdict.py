@@ -24,6 +24,7 @@ def test_a_cell_holds_if_every_record_is_stored_once() -> None:
         (replace(GOOD, findings=Findings(7, 9, duplicated=2)), "2 duplicated"),
         (replace(GOOD, failed=3, failures=("holdfast: late",)), "3 failed: holdfast: late"),
         (replace(GOOD, diverged=("t-0", "t-1")), "replicas of t-0 differ, replicas of t-1 differ"),
+        (replace(GOOD, wrong_sums=("auditor-0: lost: it",)), "auditor-0: lost: it"),
         (replace(GOOD, error="TimeoutError: no more"), "TimeoutError: no more"),
     ],
 )
@@ -33,6 +34,8 @@ def test_a_verdict_names_every_finding(verdict: Verdict, troubles: str) -> None:
 
 
 def test_a_verdict_can_be_sent_between_processes() -> None:
-    verdict = replace(GOOD, failed=1, failures=("holdfast: late",), diverged=("t-0",))
+    verdict = replace(
+        GOOD, failed=1, failures=("holdfast: late",), diverged=("t-0",), bank="7", wrong_sums=("lost",)
+    )
 
     assert Verdict.from_json(verdict.to_json()) == verdict

@@ -28,6 +28,7 @@ from tests.sim.mutants import (
     keys,
     leases,
     log,
+    markers,
     names,
     ownership,
     poison,
@@ -74,6 +75,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *quotas.MUTATIONS,
     *cleaning.MUTATIONS,
     *transactions.MUTATIONS,
+    *markers.MUTATIONS,
 )
 
 RARE: tuple[Mutation, ...] = (
