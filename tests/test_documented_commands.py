@@ -63,6 +63,8 @@ SMALLER = {
         "tests/integration/test_damaged_frames.py::test_damaged_requests_harm_nobody",
     ("docs/hostile-clients.md", "scripts/cluster-start.sh -n 1"):
         "tests/hostile/test_walk.py::test_no_attack_of_a_client_without_a_right_does_harm",
+    ("docs/hostile-clients.md", "scripts/hostile-broker-walk.sh"):
+        "tests/hostile/test_client_walk.py::test_a_client_that_is_lied_to_ends_its_calls_and_does_not_grow",
     ("docs/reliability.md", "scripts/takeover-drill.sh"):
         "tests/takeovers/test_drill.py::test_owners_resumed_after_a_takeover_append_nothing",
     ("docs/hostile-clients.md", "scripts/hostile-requests.sh"):

@@ -30,7 +30,8 @@ from tests.integration.programs import HOME
 
 ASKED_MAX = 1_000
 """Requests and connections of one client: more than it may send without pauses."""
-GROWTH_BYTES_MAX = 128 << 20
+GROWTH_BYTES_MAX = 320 << 20
+"""One batch may have `batch.max.bytes` once it is decompressed: 256 MiB."""
 WORKED_S_MAX = 10.0
 """Processor time of a client, its start included."""
 LATE_S_MAX = 2.5
