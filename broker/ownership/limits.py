@@ -57,7 +57,7 @@ def _room(state: TableState, resource: Resource, group: str, owner: Owner) -> st
     """Why the records of this broker have no room for a grant: ZooKeeper has all of them in memory.
 
     An owner whose names take no more than those of the last one needs no room: past grants are forgotten for
-    it. So whoever fills the room keeps nobody from a resource that was owned before.
+    it. So a client that fills the room keeps nobody from a resource that was owned before.
     """
     last = resource.peek(group).last
     wanted = owner_bytes(owner)
