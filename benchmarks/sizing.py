@@ -32,7 +32,7 @@ from benchmarks.sizing_load import (
     open_transactions,
     write_to_each,
 )
-from benchmarks.targets import Target, create_topic
+from benchmarks.targets import Target, cpu_seconds, create_topic
 from benchmarks.tls import self_signed, trusting
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, free_port
@@ -74,6 +74,15 @@ class SizeStep:
     size: Size
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How long a broker took until it served, in seconds, and how much processor time. Other programs on the
+    machine change the former more than the latter."""
+
+    seconds: float
+    cpu_s: float
+
+
 @click.command()
 @click.option("--partitions", default=2000, show_default=True, type=click.IntRange(1), help="Partitions.")
 @click.option("--connections", default=2000, show_default=True, type=click.IntRange(1), help="Connections.")
@@ -89,30 +98,26 @@ class SizeStep:
 )
 def main(partitions: int, connections: int, tls_connections: int, members: int, transactions: int) -> None:
     """Measure what one broker takes for each partition, connection, member of a group and open transaction,
-    and how long it takes to start. The default takes about two minutes."""
+    and how long it takes to start. The default takes some minutes."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-"))
     try:
-        with _running(directory) as session:
-            session.measure("nothing", 0, lambda: None)
-            session.measure("an empty partition", partitions, lambda: session.create(partitions))
-            session.measure(
-                f"a record of {RECORD_BYTES:,} bytes in each partition", partitions, session.write
+        with _running(directory) as broker:
+            broker.measure("nothing", 0, lambda: None)
+            broker.measure("an empty partition", partitions, lambda: broker.create(partitions))
+            broker.measure(f"a record of {RECORD_BYTES:,} bytes in each partition", partitions, broker.write)
+            broker.measure("a connection", connections, lambda: broker.connect(connections))
+            broker.measure(
+                "a connection with TLS", tls_connections, lambda: broker.connect_tls(tls_connections)
             )
-            session.measure("a connection", connections, lambda: session.connect(connections))
-            session.measure(
-                "a connection with TLS", tls_connections, lambda: session.connect_tls(tls_connections)
-            )
-            session.measure("a group's member and its connection", members, lambda: session.join(members))
-            session.measure("an open transaction", transactions, lambda: session.transact(transactions))
-            started_s = session.restarted_s()
-            steps, empty_s = session.steps, session.empty_s
+            broker.measure("a group's member and its connection", members, lambda: broker.join(members))
+            broker.measure("an open transaction", transactions, lambda: broker.transact(transactions))
+            _report(broker.steps, broker.empty, broker.restarted(), partitions)
     except LoadError as error:
         raise click.ClickException(str(error)) from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    _report(steps, empty_s, started_s, partitions)
 
 
 class SizedBroker:
@@ -127,7 +132,7 @@ class SizedBroker:
         opened: ExitStack,
     ) -> None:
         self.steps: list[SizeStep] = []
-        self.empty_s = 0.0
+        self.empty = Start(0.0, 0.0)
         self._broker = broker
         self._zookeeper = zookeeper
         self._tls = HOST, tls_port
@@ -140,6 +145,7 @@ class SizedBroker:
         return HOST, self._broker.port
 
     def measure(self, what: str, count: int, act: Callable[[], None]) -> None:
+        click.echo(f"{what}: {count:,}" if count else what, err=True)
         act()
         time.sleep(_SETTLE_S)
         self.steps.append(SizeStep(what, count, size_of(self._broker, self._zookeeper)))
@@ -168,11 +174,11 @@ class SizedBroker:
         (caller,) = connected(self._opened, self._address, 1)
         open_transactions(caller, "sized", count, self._partitions)
 
-    def restarted_s(self) -> float:
-        """How long the broker takes from its start until it serves, after it has been stopped in order."""
+    def restarted(self) -> Start:
+        """How the broker starts with all its partitions, after it has been stopped in order."""
         self._opened.close()
         self._broker.stop()
-        return started_s(self._broker)
+        return started(self._broker)
 
 
 @contextmanager
@@ -191,19 +197,20 @@ def _running(directory: Path) -> Iterator[SizedBroker]:
         broker.properties["listener.security.protocol.map"] += ",SSL:SSL"
         broker.properties["ssl.keystore.location"] = str(certificate)
         stack.callback(broker.stop)
-        started_s(broker)  # The first one compiles Python's modules.
+        started(broker)  # The first one compiles Python's modules.
         broker.stop()
         opened = stack.enter_context(ExitStack())
-        session = SizedBroker(broker, zookeeper, tls_port, certificate, opened)
-        session.empty_s = started_s(broker)
-        yield session
+        sized = SizedBroker(broker, zookeeper, tls_port, certificate, opened)
+        sized.empty = started(broker)
+        yield sized
 
 
-def started_s(broker: BackgroundBroker) -> float:
+def started(broker: BackgroundBroker) -> Start:
+    """Start a broker, and wait until it serves."""
     began_s = time.monotonic()
     broker.start()
     broker.wait_ready()
-    return time.monotonic() - began_s
+    return Start(time.monotonic() - began_s, cpu_seconds([broker.pid]) or 0.0)
 
 
 def size_of(broker: BackgroundBroker, zookeeper: ZooKeeperProcess) -> Size:
@@ -243,7 +250,7 @@ def _told(zookeeper: ZooKeeperProcess) -> dict[str, str]:
     return {name: value for name, _, value in (line.partition("\t") for line in text.splitlines())}
 
 
-def _report(steps: list[SizeStep], empty_s: float, started_s: float, partitions: int) -> None:
+def _report(steps: list[SizeStep], empty: Start, full: Start, partitions: int) -> None:
     rows = [[step.what, f"{step.count:,}" if step.count else "", *cells(step, before)]
             for step, before in zip(steps, [None, *steps], strict=False)]  # fmt: skip
     print_table(
@@ -251,15 +258,17 @@ def _report(steps: list[SizeStep], empty_s: float, started_s: float, partitions:
         ["", "of them", "memory, KiB", "descriptors", "disk, KiB", "znodes", "bytes in znodes"],
         rows,
     )
+    thousands = partitions / 1000
     print(
-        f"Start: {empty_s:.2f} s without partitions, {started_s:.2f} s with {partitions:,}: "
-        f"{(started_s - empty_s) / partitions * 1000:.2f} s for each 1,000"
+        f"Start: {empty.seconds:.2f} s ({empty.cpu_s:.2f} s of processor time) without partitions, "
+        f"{full.seconds:.2f} s ({full.cpu_s:.2f} s) with {partitions:,}: for each 1,000 "
+        f"{(full.seconds - empty.seconds) / thousands:.2f} s ({(full.cpu_s - empty.cpu_s) / thousands:.2f} s)"
     )
     print_json({
         "benchmark": "sizing",
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "steps": [asdict(step) for step in steps],
-        "start_s": {"empty": round(empty_s, 3), "full": round(started_s, 3)},
+        "start": {"empty": asdict(empty), "full": asdict(full)},
     })  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import itertools
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from holdfast_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.describe_groups import DescribeGroupsRequest
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
 from holdfast_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -45,6 +46,13 @@ _TRANSACTION_MS = 15 * 60 * 1000
 _SUBSCRIPTION = bytes(40)
 """As long as a consumer's subscription to a topic."""
 _PATIENCE_S = 60.0
+_NOT_YET = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+"""A coordinator is about to load its partition."""
 
 R = TypeVar("R", bound=Response)
 
@@ -102,8 +110,11 @@ def write_to_each(caller: Caller, partitions: Sequence[TopicPartition]) -> None:
 def join_groups(callers: Sequence[Caller], first: str) -> None:
     """Have each connection be a member of a group; `GROUP_MEMBERS` share one. All join within the time that a
     new group waits for its members."""
-    _wait_for_coordinator(callers[0], first)
     groups = list(enumerate(_slices(callers, GROUP_MEMBERS)))
+    _patiently(callers[0], FindCoordinatorRequest(key=first, key_type=0), 2, lambda found: found.error_code)
+    for number, _ in groups:
+        described = DescribeGroupsRequest(groups=[f"{first}-{number}"])
+        _patiently(callers[0], described, 0, lambda found: found.groups[0].error_code)
     protocols = [JoinGroupRequestProtocol(name="range", metadata=_SUBSCRIPTION)]
     joins = {
         number: JoinGroupRequest(
@@ -143,12 +154,11 @@ def _sync(group: str, generation: int, member: str, joined: object) -> SyncGroup
 
 def open_transactions(caller: Caller, first: str, count: int, partitions: Sequence[TopicPartition]) -> None:
     """Begin transactions of as many producers; each has written one record to one partition."""
-    _wait_for_coordinator(caller, first, is_transactional=True)
+    _patiently(caller, FindCoordinatorRequest(key=first, key_type=1), 2, lambda found: found.error_code)
     for number, (topic, partition) in zip(range(count), itertools.cycle(partitions), strict=False):
         name = f"{first}-{number}"
         init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_TRANSACTION_MS)
-        producer = caller.ask(init, 2)
-        _check(producer.error_code, "InitProducerId")
+        producer = _patiently(caller, init, 2, lambda found: found.error_code)
         add = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=name,
             v3_and_below_producer_id=producer.producer_id,
@@ -179,18 +189,16 @@ def _produce(caller: Caller, transactional_id: str | None, topics: list[TopicPro
             _check(partition.error_code, "Produce")
 
 
-def _wait_for_coordinator(caller: Caller, key: str, *, is_transactional: bool = False) -> None:
-    """Wait until the topic in which the coordinator keeps what it knows has been created and loaded."""
+def _patiently(caller: Caller, request: Request[R], version: int, code_of: Callable[[R], int]) -> R:
+    """The answer, once the coordinator has been found and has loaded what it knows."""
     ends_s = time.monotonic() + _PATIENCE_S
-    request = FindCoordinatorRequest(key=key, key_type=int(is_transactional))
-    while caller.ask(request, 2).error_code != ErrorCode.NONE:
-        if time.monotonic() > ends_s:
-            raise LoadError("there is no coordinator")
+    while True:
+        answer = caller.ask(request, version)
+        code = code_of(answer)
+        if code not in _NOT_YET or time.monotonic() > ends_s:
+            _check(code, request.api.name)
+            return answer
         time.sleep(0.1)
-    if is_transactional:
-        init = InitProducerIdRequest(transactional_id=key, transaction_timeout_ms=_TRANSACTION_MS)
-        while caller.ask(init, 2).error_code != ErrorCode.NONE and time.monotonic() < ends_s:
-            time.sleep(0.1)
 
 
 def _check(error_code: int, what: str) -> None:

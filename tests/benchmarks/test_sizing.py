@@ -40,6 +40,6 @@ def test_a_broker_is_measured_with_few_of_each() -> None:
         steps["a record of 1,000 bytes in each partition"]["size"],
         steps["a connection"]["size"],
     )
-    assert connected["files"] - written["files"] == COUNTS["connections"]
+    assert connected["files"] - written["files"] >= COUNTS["connections"]
     assert steps["an open transaction"]["count"] == COUNTS["transactions"]
-    assert report["start_s"]["full"] > 0
+    assert report["start"]["full"]["seconds"] > report["start"]["full"]["cpu_s"] * 0.5 > 0
