@@ -10,7 +10,7 @@ import itertools
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
@@ -53,6 +53,12 @@ _NOT_YET = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
 """A coordinator is about to load its partition."""
+_NO_LEADER_YET = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+"""A partition has been created a moment ago."""
 
 R = TypeVar("R", bound=Response)
 
@@ -99,12 +105,7 @@ def write_to_each(caller: Caller, partitions: Sequence[TopicPartition]) -> None:
     """Write a record to each partition."""
     batch = _batch()
     for some in _slices(partitions, _BATCH_PARTITIONS):
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for topic, number in some:
-            topics.setdefault(topic, []).append(PartitionProduceData(index=number, records=batch))
-        _produce(
-            caller, None, [TopicProduceData(name=name, partition_data=of) for name, of in topics.items()]
-        )
+        _produce(caller, None, dict.fromkeys(some, batch))
 
 
 def join_groups(callers: Sequence[Caller], first: str) -> None:
@@ -168,8 +169,7 @@ def open_transactions(caller: Caller, first: str, count: int, partitions: Sequen
         (added,) = caller.ask(add, 3).results_by_topic_v3_and_below
         _check(added.results_by_partition[0].partition_error_code, "AddPartitionsToTxn")
         batch = _batch(producer.producer_id, producer.producer_epoch)
-        data = [PartitionProduceData(index=partition, records=batch)]
-        _produce(caller, name, [TopicProduceData(name=topic, partition_data=data)])
+        _produce(caller, name, {TopicPartition(topic, partition): batch})
 
 
 def _batch(producer_id: int | None = None, epoch: int = 0) -> bytes:
@@ -182,11 +182,26 @@ def _batch(producer_id: int | None = None, epoch: int = 0) -> bytes:
     )
 
 
-def _produce(caller: Caller, transactional_id: str | None, topics: list[TopicProduceData]) -> None:
-    request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=60_000, topic_data=topics)
-    for topic in caller.ask(request, 9).responses:
-        for partition in topic.partition_responses:
-            _check(partition.error_code, "Produce")
+def _produce(caller: Caller, transactional_id: str | None, batches: Mapping[TopicPartition, bytes]) -> None:
+    """Write a batch to each partition, again where it has no leader yet."""
+    ends_s = time.monotonic() + _PATIENCE_S
+    left = dict(batches)
+    while left:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for (topic, number), batch in left.items():
+            topics.setdefault(topic, []).append(PartitionProduceData(index=number, records=batch))
+        data = [TopicProduceData(name=name, partition_data=of) for name, of in topics.items()]
+        request = ProduceRequest(
+            transactional_id=transactional_id, acks=-1, timeout_ms=60_000, topic_data=data
+        )
+        for written in caller.ask(request, 9).responses:
+            for partition in written.partition_responses:
+                code = partition.error_code
+                if code not in _NO_LEADER_YET or time.monotonic() > ends_s:
+                    _check(code, "Produce")
+                    del left[TopicPartition(written.name, partition.index)]
+        if left:
+            time.sleep(0.1)
 
 
 def _patiently(caller: Caller, request: Request[R], version: int, code_of: Callable[[R], int]) -> R:
