@@ -23,10 +23,13 @@ from tests.sim.shrink import Variant, shrink
 
 HOME = Path(__file__).parent.parent.parent
 
-SINGLE_SEEDS = 40
-RESTARTS_SEEDS = 10
-THREE_SEEDS = 200
-TRANSACTIONS_SEEDS = 12
+SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "100"))
+"""Seeds with three brokers, a multiple of `SEEDS_AT_A_TIME`. scripts/test-campaigns.sh sets more."""
+SINGLE_SEEDS = SEEDS * 2 // 5
+RESTARTS_SEEDS = SEEDS // 20
+TRANSACTIONS_SEEDS = SEEDS * 3 // 25
+DRAWN_SEEDS = 200
+"""Seeds that are only drawn, which takes no time."""
 SEEDS_AT_A_TIME = 50
 """Seeds in one test: few enough that two pytest processes get about the same load."""
 PROCESSES = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))
@@ -47,7 +50,7 @@ def failure(shape: str, verdict: Verdict) -> str:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("first", range(1, THREE_SEEDS + 1, SEEDS_AT_A_TIME))
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_AT_A_TIME))
 def test_three_brokers_keep_every_guarantee_under_all_faults(first: int) -> None:
     tally = judged("three", range(first, first + SEEDS_AT_A_TIME))
     assert tally.held == SEEDS_AT_A_TIME
@@ -55,7 +58,7 @@ def test_three_brokers_keep_every_guarantee_under_all_faults(first: int) -> None
 
 
 def test_the_seeds_draw_every_fault_and_every_habit() -> None:
-    plans = [draw(THREE, KINDS, World(seed).rng) for seed in range(1, THREE_SEEDS + 1)]
+    plans = [draw(THREE, KINDS, World(seed).rng) for seed in range(1, DRAWN_SEEDS + 1)]
     assert {strike.kind for plan in plans for strike in plan.strikes} == {
         kind.name for kind in (*KINDS, *LONG_KINDS)
     }
@@ -68,14 +71,14 @@ def test_the_seeds_draw_every_fault_and_every_habit() -> None:
         (False, False), (True, False), (True, True)
     }  # fmt: skip
     tenants = [plan.tenants for plan in plans if plan.tenants is not None]
-    assert len(tenants) > THREE_SEEDS / 5
+    assert len(tenants) > DRAWN_SEEDS / 5
     drawn = {each.name: {getattr(plan, each.name) for plan in tenants} for each in fields(TenantsPlan)}
     assert [name for name, values in drawn.items() if len(values) == 1] == ["topic"]
     changes = [change for plan in plans if plan.quotas is not None for change in plan.quotas.changes]
     assert {(change.client is None, change.is_of_user) for change in changes} == {
         (False, False), (False, True), (True, False)
     }  # fmt: skip
-    assert sum(plan.is_flushed for plan in plans) > THREE_SEEDS / 10
+    assert sum(plan.is_flushed for plan in plans) > DRAWN_SEEDS / 10
 
 
 def test_a_single_broker_with_flush_before_ack_loses_nothing() -> None:
