@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from email import message_from_bytes
 from importlib.metadata import distribution
@@ -19,6 +18,7 @@ from packaging.requirements import Requirement
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.cluster import Cluster
+from tests.once import made_once
 
 HOME = Path(__file__).parents[2]
 TIMEOUT_S = 600
@@ -62,22 +62,6 @@ class Environment:
     def command(self, *arguments: str) -> str:
         """What `holdfast …` prints."""
         return run([self.home / "bin" / "holdfast", *arguments], self.directory).stdout
-
-
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """A directory of this test run, which the first worker that needs it fills for all workers."""
-    base = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent
-    place, is_made = base / name, base / f"{name}.made"
-    with open(base / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_made.exists():
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir()
-            make(place)
-            is_made.touch()
-    return place
 
 
 def build_wheel(source: Path, place: Path, *options: str, **environment: str) -> Path:

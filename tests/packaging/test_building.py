@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import HOME, Environment, build_wheel, made_once, run
+from tests.once import made_once
+from tests.packaging.conftest import HOME, Environment, build_wheel, run
 
 MODULES = {
     f"holdfast_log/{source.relative_to(HOME).with_suffix('')}"
@@ -35,7 +36,8 @@ def contents(wheel: Path) -> set[str]:
 
 
 def build_from(sdist: Path, place: Path, **environment: str) -> Path:
-    return build_wheel(sdist, place, "--no-build-isolation", **environment)
+    """Build a wheel from the source distribution, without optimizing: it is only looked at."""
+    return build_wheel(sdist, place, "--no-build-isolation", CFLAGS="-O0", **environment)
 
 
 def says_which_codec(wheel: Path, bare: Environment, directory: Path) -> str:

@@ -15,6 +15,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.once import made_once
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,9 +27,7 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ModuleT
     if shutil.which("cc") is None or not has_headers:
         pytest.skip("no C compiler, or no headers of Python: the loops in Python are the only ones here")
 
-    @cache
-    def build(is_limited: bool) -> Path:
-        place = tmp_path_factory.mktemp("compiled")
+    def make(place: Path, is_limited: bool) -> None:
         command = [sys.executable, "setup.py", "--quiet", "build_ext", "-b", str(place), "-t", str(place)]
         environment = {name: value for name, value in os.environ.items() if name != "HOLDFAST_PURE_PYTHON"}
         environment["HOLDFAST_LIMITED_API"] = "1" if is_limited else ""
@@ -35,6 +35,11 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ModuleT
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True
         )
         assert "warning" not in done.stderr, done.stderr
+
+    @cache
+    def build(is_limited: bool) -> Path:
+        name = "compiled-for-all" if is_limited else "compiled"
+        place = made_once(tmp_path_factory, name, lambda place: make(place, is_limited))
         return place / "holdfast_log" / "protocol"
 
     def load(name: str, is_limited: bool = False) -> ModuleType:
