@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import click
@@ -88,8 +89,9 @@ def find_java() -> str:
     )
 
 
+@cache
 def _java_version(java: str) -> int:
-    """The feature release of a `java` program; 0 if it does not run."""
+    """The feature release of a `java` program; 0 if it does not run. Each program is asked once."""
     try:
         shown = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
