@@ -75,19 +75,34 @@ export PATH=$HOLDFAST_HOME/.prometheus/usr/bin:$PATH
 programs=$!
 use_java
 
+work=$(mktemp -d "${TMPDIR:-/tmp}/holdfast-checks.XXXXXX")
+mypy=
+# The first check that fails ends the others.
+trap 'rm -rf "$work"; [[ -z $mypy ]] || kill "$mypy" 2>/dev/null || true' EXIT
 cd "$HOLDFAST_HOME"
+# Let Python cache compiled modules: the tests start hundreds of brokers and tools.
+unset PYTHONDONTWRITEBYTECODE
+# mypy uses one core for a minute; what it prints is shown when it is waited for.
+"$python" -m mypy >"$work/mypy" 2>&1 &
+mypy=$!
 printf 'shellcheck\n'
 "$(dirname "$python")/shellcheck" scripts/*.sh .ci/run
 printf 'ruff check\n'
 "$python" -m ruff check
 printf 'ruff format --check\n'
 "$python" -m ruff format --check
+if [[ $# -eq 0 ]]; then
+    printf 'pytest --collect-only\n'
+    # Python and pytest compile each module once here; three processes at a time would each compile all of them.
+    (run_python -m pytest --collect-only -qq -p no:cacheprovider) >"$work/collected" 2>&1 ||
+        { tail -n 100 "$work/collected"; exit 1; }
+fi
 printf 'mypy\n'
-"$python" -m mypy
+wait "$mypy" || { cat "$work/mypy"; exit 1; }
+mypy=
+cat "$work/mypy"
 wait "$kafka_python_2"
 wait "$programs"
-# Let Python cache compiled modules: the tests start hundreds of brokers and tools.
-unset PYTHONDONTWRITEBYTECODE
 # Three at a time on two cores: tests that start brokers mostly wait.
 at_a_time=$((($(nproc) * 3 + 1) / 2))
 if [[ $# -eq 0 ]]; then
@@ -97,4 +112,6 @@ if [[ $# -eq 0 ]]; then
         run_python -m pytest -n "$at_a_time" --dist worksteal tests/broker/replication
     )
 fi
+trap - EXIT
+rm -rf "$work"
 run_python -m pytest -n "$at_a_time" --dist worksteal "$@"
