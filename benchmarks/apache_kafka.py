@@ -167,6 +167,7 @@ def java(
 class KafkaBroker(BackgroundBroker):
     """A broker of Apache Kafka in ZooKeeper mode, with the properties that a Holdfast broker takes."""
 
+    can_restrict_znodes = False
     version = VERSION
 
     def __init__(self, directory: str | Path, *, java_options: Sequence[str] = SMALL, **others: Any) -> None:

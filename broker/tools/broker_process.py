@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, ClassVar, Protocol
 
 import javaproperties
 
@@ -60,6 +60,9 @@ class BackgroundBroker:
     profiler. For a broker with an address of its own, `host` is that address and `launcher` the command
     that starts a program where the address exists. `checkout` has the sources to run, by default these.
     """
+
+    can_restrict_znodes: ClassVar[bool] = True
+    """Whether the program has Holdfast's settings of who may write the brokers' znodes."""
 
     def __init__(
         self,

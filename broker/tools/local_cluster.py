@@ -82,7 +82,7 @@ class LocalCluster:
             "transaction.state.log.replication.factor": str(min(3, brokers)),
             "transaction.state.log.min.isr": str(min(2, brokers)),
         }
-        if broker_type is BackgroundBroker and checkout == IMPORT_ROOT:
+        if broker_type.can_restrict_znodes and checkout == IMPORT_ROOT:
             common |= self._restricted_znodes()
         for number in range(1, brokers + 1):
             at = (place or self._on_loopback)(number, self.zookeeper_connect)

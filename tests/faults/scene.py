@@ -18,6 +18,7 @@ from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess, e
 from tests.faults.cells import Role
 from tests.faults.networks import Network
 from tests.faults.reader import Stored, read_all
+from tests.forked_brokers import ForkedBroker
 
 BROKERS = 3
 PARTITIONS = 3
@@ -153,6 +154,7 @@ def set_scene(
             zookeepers=_zookeepers(directory / "zookeeper", zookeepers, network),
             place=network.place,
             machines=machines,
+            broker_type=ForkedBroker,
         )
         stack.enter_context(cluster)
         stack.callback(cluster.kill_brokers)

@@ -30,6 +30,7 @@ from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.responses import SendResponse
 from holdfast_log.protocol.errors import BrokerError, TopicExistsError
 from holdfast_log.protocol.topic_partition import TopicPartition
+from tests.forked_brokers import ForkedBroker
 
 RECORDS = int(os.environ.get("HOLDFAST_FAULT_RECORDS", "200000"))
 ROUNDS = int(os.environ.get("HOLDFAST_FAULT_ROUNDS", "1"))
@@ -75,7 +76,9 @@ def cut_network(seed: int, mean_bytes: int) -> SystemNetwork:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers with a ZooKeeper of their own, which the tests kill."""
     directory = tmp_path_factory.mktemp("faults")
-    with LocalCluster(directory, brokers=3, properties=BROKER_PROPERTIES) as cluster:
+    with LocalCluster(
+        directory, brokers=3, properties=BROKER_PROPERTIES, broker_type=ForkedBroker
+    ) as cluster:
         yield cluster
 
 
