@@ -179,6 +179,12 @@ def _with_stranger(path: Path, scenario: Callable[[OwnershipWorld, Owner], None]
     scenario(world, anna)
 
 
+def _wait_for_records(path: Path, form: str) -> None:
+    world = OwnershipWorld(path)
+    world.lead("t")
+    of_enforcement.test_a_waiting_fetch_is_refused_after_its_group_gets_another_reader(world, form)
+
+
 def _return_to_a_broker() -> None:
     with pytest.MonkeyPatch.context() as patches:
         of_managers.test_a_partition_that_returns_grows_only_once_no_checkpoint_has_its_old_recovery_point(
@@ -964,6 +970,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "stranger-before-written": lambda path: _with_stranger(
         path, of_strangers.test_a_strangers_append_lands_only_once_the_end_of_the_grant_is_durable
     ),
+    "severed-reader-answered": lambda path: _wait_for_records(path, "one partition"),
     "foreign-fetch-ends-nothing": lambda path: (
         of_strangers.test_a_foreign_fetch_is_served_only_once_the_end_is_durable(
             of_leases.leading_world(path)
@@ -989,6 +996,12 @@ def test_a_fixed_scenario_catches_the_bug(tmp_path: Path, name: str) -> None:
     scenario(sound)
     with mutated(mutation), pytest.raises((AssertionError, BrokerError)):
         scenario(broken)
+
+
+@pytest.mark.parametrize("form", of_enforcement.WAITING_FORMS)
+def test_a_severed_reader_that_is_answered_is_caught_however_it_waits(tmp_path: Path, form: str) -> None:
+    with mutated(by_name("severed-reader-answered")), pytest.raises(AssertionError):
+        _wait_for_records(tmp_path, form)
 
 
 @pytest.mark.parametrize("mutation", [*MUTATIONS, *RARE], ids=lambda mutation: mutation.name)

@@ -18,6 +18,7 @@ from holdfast_log.coordinator.znodes.topics import (
     partition_state_path,
 )
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.ownership import Access, LossReason, ResourceClaim
 from holdfast_log.protocol.messages.ownership_sight import (
     DescribeOwnersRequest,
@@ -32,6 +33,7 @@ from tests.models.batches import batch
 
 T = "t"
 OFFSETS = "__consumer_offsets"
+WAITING_FORMS = ("one partition", "two partitions", "session")
 PING_MS = OwnershipSettings().ping_timeout_ms
 
 
@@ -188,19 +190,45 @@ def test_a_group_has_one_reader(world: OwnershipWorld) -> None:
     assert fetch(world, world.client()) == 0, "a client without a group of the own API may read"
 
 
-def test_a_waiting_fetch_is_refused_after_its_group_gets_another_reader(world: OwnershipWorld) -> None:
+def waiting_fetch(world: OwnershipWorld, form: str) -> FetchRequest:
+    """A fetch of t-0 that waits: of one partition, of two, or in a new session."""
+    request = fetch_request(world.topic_id(T), max_wait_ms=5000)
+    if form == "two partitions":
+        request.topics += fetch_request(world.topic_id("u")).topics
+    if form == "session":
+        request.session_id, request.session_epoch = 0, 0
+    return request
+
+
+@pytest.mark.parametrize("form", WAITING_FORMS)
+def test_a_waiting_fetch_is_refused_after_its_group_gets_another_reader(
+    world: OwnershipWorld, form: str
+) -> None:
+    world.lead("u")
     anna = world.owner("anna", "readers", Access.READ)
     ben = world.owner("ben", "readers", Access.READ)
     anna.claim(T)
     ben.claim(T, generation=-1)
     anna.client.call(anna.release_request(T))
-    ben.ask(fetch_request(world.topic_id(T), max_wait_ms=5000))
+    if form == "session":
+        first = waiting_fetch(world, form)
+        first.max_wait_ms = 0
+        opened = ben.client.call(first)
+        request = waiting_fetch(world, form)
+        request.session_id, request.session_epoch, request.topics = opened.session_id, 1, []
+        ben.ask(request)
+    else:
+        ben.ask(waiting_fetch(world, form))
     anna.claim(T, generation=-1)
+    assert ben.client.answers() == []
 
     assert write(world.client()) == 0
 
     (answer,) = ben.client.answers()
-    assert only_fetched(answer).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topics = {topic.topic_id: topic.partitions for topic in answer.responses}
+    (row,) = topics[world.topic_id(T)]
+    assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not row.records
 
 
 def test_with_single_reader_required_only_an_owner_reads(tmp_path: Path) -> None:

@@ -166,11 +166,6 @@ MUTATIONS = (
         _promote_nobody,
     ),
     Mutation(
-        "severed-reader-answered",
-        "a waiting fetch is answered although its connection has lost the partition to another reader",
-        _answer_the_reader_that_was_severed,
-    ),
-    Mutation(
         "guard-after-append",
         "the guards of a request are checked after its batches were appended",
         _look_at_guards_afterwards,
@@ -179,8 +174,13 @@ MUTATIONS = (
 
 # In random plans owned topics do not grow, and readers commit nothing. A waiter that has lost its place
 # claims again, and the judge of the queues begins anew with a leader epoch. Hardly any claim is answered too
-# late.
+# late. That a reader is replaced and records come, both while one of its fetches waits, is as rare.
 RARE = (
+    Mutation(
+        "severed-reader-answered",
+        "a waiting fetch is answered although its connection has lost the partition to another reader",
+        _answer_the_reader_that_was_severed,
+    ),
     Mutation(
         "first-wait-timeout-kept",
         "a waiter that sends its claim again stays in the queue as long as its first claim said",
