@@ -8,7 +8,9 @@
 #include <structmember.h>
 
 #define SIZE_BYTES 4
-#define LONG_BYTES (16 * 1024) /* as in broker/network/turns.py */
+/* As in broker/network/turns.py: */
+#define LONG_BYTES (16 * 1024)
+#define SENDERS_MAX 32
 
 typedef struct {
     PyObject_HEAD
@@ -21,6 +23,7 @@ typedef struct {
     PyObject *outbox;
     PyObject *unmute;
     PyObject *next_turn;
+    PyObject *sending;
     long long bytes_in;
     long long bytes_out;
     long long requests;
@@ -31,7 +34,14 @@ typedef struct {
     double last_request_s;
     char in_turn;
     char is_paused;
+    char is_due;
 } Turns;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *due; /* a list */
+    char is_open;
+} SendingTurn;
 
 typedef struct {
     PyObject_HEAD
@@ -43,6 +53,7 @@ typedef struct {
 /* The types that this module made. It is initialised once in a process. */
 static PyTypeObject *turns_type;
 static PyTypeObject *reply_type;
+static PyTypeObject *sending_type;
 
 static inline int
 is_none(PyObject *value)
@@ -232,6 +243,84 @@ regulate(Turns *self, Py_ssize_t waiting, Py_ssize_t replies)
     return is_wanted == !self->is_paused ? 0 : perform((PyObject *)self, s__regulate);
 }
 
+/* Passes an exception that was raised while a connection was served to it, which ends it. */
+static int
+end_connection(Turns *self)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return -1;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(value, traceback);
+    }
+    int status = perform_with((PyObject *)self, s__handler_failed, value);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return status;
+}
+
+/* Sending together */
+
+static int
+send_due(Turns *self)
+{
+    self->is_due = 0;
+    if (!is_none(self->close_reason)) {
+        return 0;
+    }
+    if (flush(self) < 0) {
+        return -1;
+    }
+    Py_ssize_t waiting = PyObject_Size(self->waiting), replies = PyObject_Size(self->replies);
+    return waiting < 0 || replies < 0 ? -1 : regulate(self, waiting, replies);
+}
+
+static int
+send_all_due(SendingTurn *sending)
+{
+    PyObject *due = sending->due;
+    Py_ssize_t count = PyList_Size(due);
+    if (count == 0) {
+        return 0;
+    }
+    sending->due = PyList_New(0);
+    if (sending->due == NULL) {
+        sending->due = due;
+        return -1;
+    }
+    int status = 0;
+    for (Py_ssize_t index = 0; index < count && status == 0; index++) {
+        Turns *connection = (Turns *)PyList_GetItem(due, index);
+        if (send_due(connection) < 0) {
+            status = end_connection(connection);
+        }
+    }
+    Py_DECREF(due);
+    return status;
+}
+
+/* Whether the outbox is sent with others, which this function sees to; -1 after an error. */
+static int
+waits_with_outbox(Turns *self)
+{
+    SendingTurn *sending = (SendingTurn *)self->sending;
+    if (is_none(self->sending) || !sending->is_open || PyList_Size(self->outbox) <= 0) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    if (!self->is_due) {
+        self->is_due = 1;
+        if (PyList_Append(sending->due, (PyObject *)self) < 0
+            || (PyList_Size(sending->due) >= SENDERS_MAX && send_all_due(sending) < 0)) {
+            return -1;
+        }
+    }
+    return 1;
+}
+
 /* What `_take_turn` does where no request waits to be handled. */
 static int
 take_turn(Turns *self)
@@ -242,6 +331,10 @@ take_turn(Turns *self)
     Py_ssize_t waiting = PyObject_Size(self->waiting);
     if (waiting != 0) {
         return waiting < 0 ? -1 : perform((PyObject *)self, s__take_turn);
+    }
+    int waits = waits_with_outbox(self);
+    if (waits != 0) {
+        return waits < 0 ? -1 : 0;
     }
     self->in_turn = 1;
     if (flush(self) < 0) {
@@ -310,6 +403,7 @@ turns_traverse(Turns *self, visitproc visit, void *arg)
     Py_VISIT(self->outbox);
     Py_VISIT(self->unmute);
     Py_VISIT(self->next_turn);
+    Py_VISIT(self->sending);
     return 0;
 }
 
@@ -325,6 +419,7 @@ turns_clear(Turns *self)
     Py_CLEAR(self->outbox);
     Py_CLEAR(self->unmute);
     Py_CLEAR(self->next_turn);
+    Py_CLEAR(self->sending);
     return 0;
 }
 
@@ -348,20 +443,7 @@ handle(Turns *self, PyObject *frame, PyObject *reply)
         Py_DECREF(done);
         return 0;
     }
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-        return -1;
-    }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback != NULL) {
-        PyException_SetTraceback(value, traceback);
-    }
-    int status = perform_with((PyObject *)self, s__handler_failed, value);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
-    return status;
+    return end_connection(self);
 }
 
 static int
@@ -381,7 +463,8 @@ handle_alone(Turns *self, PyObject *frame)
         status = handle(self, frame, reply);
     }
     Py_DECREF(reply);
-    if (status < 0 || flush(self) < 0) {
+    int waits = status < 0 ? -1 : waits_with_outbox(self);
+    if (waits < 0 || (!waits && flush(self) < 0)) {
         return -1;
     }
     self->in_turn = 0;
@@ -392,7 +475,7 @@ handle_alone(Turns *self, PyObject *frame)
     if (waiting > 0) {
         return perform((PyObject *)self, s__take_turn);
     }
-    return regulate(self, waiting, replies);
+    return waits ? 0 : regulate(self, waiting, replies);
 }
 
 /* Whether a request has to wait for its turn if others had theirs: it has many bytes, and brings no records. -1: the
@@ -467,6 +550,101 @@ bytes_sent(Turns *self, PyObject *count)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(waits_with_outbox_doc, "Whether the outbox is sent with others, which this function sees to.");
+
+static PyObject *
+turns_waits_with_outbox(Turns *self, PyObject *unused)
+{
+    int waits = waits_with_outbox(self);
+    return waits < 0 ? NULL : PyBool_FromLong(waits);
+}
+
+/* The connections that send together */
+
+static PyObject *
+sending_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    SendingTurn *self = (SendingTurn *)PyType_GenericAlloc(type, 0);
+    if (self != NULL && (self->due = PyList_New(0)) == NULL) {
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+static int
+sending_traverse(SendingTurn *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->due);
+    return 0;
+}
+
+static int
+sending_clear(SendingTurn *self)
+{
+    PyObject *due = self->due;
+    self->due = PyList_New(0);
+    Py_XDECREF(due);
+    PyErr_Clear();
+    return 0;
+}
+
+static void
+sending_dealloc(SendingTurn *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    Py_CLEAR(self->due);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+sending_begin(SendingTurn *self, PyObject *unused)
+{
+    self->is_open = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+sending_end(SendingTurn *self, PyObject *unused)
+{
+    self->is_open = 0;
+    if (send_all_due(self) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef sending_methods[] = {
+    {"begin", (PyCFunction)(void (*)(void))sending_begin, METH_NOARGS, "Several sockets are read now."},
+    {"end", (PyCFunction)(void (*)(void))sending_end, METH_NOARGS, "They have been read: send what waits."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef sending_members[] = {
+    {"is_open", T_BOOL, offsetof(SendingTurn, is_open), READONLY, "Whether responses wait."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot sending_slots[] = {
+    {Py_tp_doc, "The connections whose responses are sent together, while the reactor reads from several."},
+    {Py_tp_new, sending_new},
+    {Py_tp_traverse, sending_traverse},
+    {Py_tp_clear, sending_clear},
+    {Py_tp_dealloc, sending_dealloc},
+    {Py_tp_methods, sending_methods},
+    {Py_tp_members, sending_members},
+    {0, NULL},
+};
+
+static PyType_Spec sending_spec = {
+    .name = "holdfast_log.protocol._turns.SendingTurn",
+    .basicsize = sizeof(SendingTurn),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = sending_slots,
+};
+
 static PyMethodDef reply_methods[] = {
     {"send", (PyCFunction)(void (*)(void))reply_send, METH_O, reply_send_doc},
     {"nothing", (PyCFunction)(void (*)(void))reply_nothing, METH_NOARGS, reply_nothing_doc},
@@ -501,6 +679,7 @@ static PyType_Spec reply_spec = {
 static PyMethodDef turns_methods[] = {
     {"frames_received", (PyCFunction)(void (*)(void))frames_received, METH_O, NULL},
     {"bytes_sent", (PyCFunction)(void (*)(void))bytes_sent, METH_O, NULL},
+    {"_waits_with_outbox", (PyCFunction)(void (*)(void))turns_waits_with_outbox, METH_NOARGS, waits_with_outbox_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -524,7 +703,32 @@ static PyMemberDef turns_members[] = {
     {"last_request_s", T_DOUBLE, offsetof(Turns, last_request_s), 0, NULL},
     {"_in_turn", T_BOOL, offsetof(Turns, in_turn), 0, NULL},
     {"_is_paused", T_BOOL, offsetof(Turns, is_paused), 0, NULL},
+    {"_is_due", T_BOOL, offsetof(Turns, is_due), 0, NULL},
     {NULL, 0, 0, 0, NULL},
+};
+
+static PyObject *
+get_sending(Turns *self, void *unused)
+{
+    return Py_NewRef(self->sending == NULL ? Py_None : self->sending);
+}
+
+static int
+set_sending(Turns *self, PyObject *value, void *unused)
+{
+    if (value == NULL || !Py_IS_TYPE(value, sending_type)) {
+        PyErr_SetString(PyExc_TypeError, "not a SendingTurn");
+        return -1;
+    }
+    PyObject *before = self->sending;
+    self->sending = Py_NewRef(value);
+    Py_XDECREF(before);
+    return 0;
+}
+
+static PyGetSetDef turns_getset[] = {
+    {"_sending", (getter)get_sending, (setter)set_sending, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot turns_slots[] = {
@@ -534,6 +738,7 @@ static PyType_Slot turns_slots[] = {
     {Py_tp_dealloc, turns_dealloc},
     {Py_tp_methods, turns_methods},
     {Py_tp_members, turns_members},
+    {Py_tp_getset, turns_getset},
     {0, NULL},
 };
 
@@ -566,7 +771,9 @@ PyInit__turns(void)
     }
     turns_type = (PyTypeObject *)PyType_FromSpec(&turns_spec);
     reply_type = (PyTypeObject *)PyType_FromSpec(&reply_spec);
-    if (turns_type == NULL || reply_type == NULL
+    sending_type = (PyTypeObject *)PyType_FromSpec(&sending_spec);
+    if (turns_type == NULL || reply_type == NULL || sending_type == NULL
+        || PyModule_AddObjectRef(made, "SendingTurn", (PyObject *)sending_type) < 0
         || PyModule_AddObjectRef(made, "Turns", (PyObject *)turns_type) < 0
         || PyModule_AddObjectRef(made, "ReplySlot", (PyObject *)reply_type) < 0) {
         Py_CLEAR(made);

@@ -17,7 +17,7 @@ from holdfast_log.broker.network.refusals import RefusalPace, Refusals
 from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.network.turns import ReplySlot as ReplySlot
-from holdfast_log.broker.network.turns import Turns
+from holdfast_log.broker.network.turns import SendingTurn, Turns
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.coordinator.clock import Clock, DelayedCall
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -60,8 +60,8 @@ class ServerConnection(Turns):
     Read-only to others: `id` (rising), `peer`, `listener` (its name), `created_ms` and `last_activity_ms` (by
     the given clock), `close_reason`, and the counters. `principal`, `client_id` and the client's software
     name and version are set once they are known; `frame_bytes_max` may be set lower until the peer has
-    proved who it is. `refusals` and `rotation` are shared by all connections of a broker; a connection
-    without them has its own.
+    proved who it is. `refusals`, `rotation` and `sending` are shared by all connections of a broker; a
+    connection without them has its own.
 
     `is_broker` says whether the peer counts as a broker of this cluster: by the listener, or since it has
     proved that it has the cluster's secret. Nothing else that the peer says decides about it.
@@ -80,6 +80,7 @@ class ServerConnection(Turns):
         clock: Clock,
         refusals: Refusals | None = None,
         rotation: Rotation | None = None,
+        sending: SendingTurn | None = None,
         *,
         is_broker: bool = False,
     ) -> None:
@@ -103,6 +104,8 @@ class ServerConnection(Turns):
         self._clock = clock
         self._refusals = refusals or Refusals(clock, RepeatedLog(clock), RefusalPace())
         self._rotation = rotation or Rotation(clock)
+        self._sending = sending or SendingTurn()
+        self._is_due = False
         self._noted: tuple[str, ...] = ()  # causes of refused requests that are logged
         self.has_handshake = False
         self._exchange: Handshake | None = None
@@ -337,6 +340,8 @@ class ServerConnection(Turns):
             else:
                 self._next_turn = rotation
             rotation.enqueue(self)
+        elif not self._waiting and self._waits_with_outbox():
+            return
         self._flush()
         self._regulate()
 

@@ -18,6 +18,7 @@ from holdfast_log.broker.network.interfaces import Address, ConnectionPace, Netw
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
 from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.settings import SETTINGS
+from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.coordinator.clock import Clock, DelayedCall
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -50,7 +51,7 @@ class Listeners:
     Each connection to a listener in `trusted` counts as another broker's. `brokers` is the listener for
     brokers alone, for which connections are kept; None: there is none. `secure` are the networks over TLS, by
     the names of the listeners that use them; the others use `network`. `guard` is called with each new
-    connection before its first frame.
+    connection before its first frame. `sending` is the reactor's.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Listeners:
         brokers: str | None = None,
         secure: Mapping[str, Network] | None = None,
         guard: Callable[[ServerConnection], None] | None = None,
+        sending: SendingTurn | None = None,
     ) -> None:
         self._secure = secure or {}
         self._pace = pace
@@ -78,6 +80,7 @@ class Listeners:
             clock, self._log, RefusalPace(delay_max_s=limits.refused_delay_ms_max / 1000)
         )
         self._rotation = Rotation(clock)
+        self._sending = sending or SendingTurn()
         self.accepted = 0
         self.refused = 0
         self._network = network
@@ -153,6 +156,7 @@ class Listeners:
             self._clock,
             self._refusals,
             self._rotation,
+            self._sending,
             is_broker=listener in self._trusted,
         )
         self._connections[connection.id] = connection

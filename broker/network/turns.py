@@ -54,6 +54,50 @@ class ReplySlot:
         self._connection._answered(self, 0)
 
 
+SENDERS_MAX = 32
+"""So many connections wait with their responses at most. Their clients go on while the next are served."""
+
+
+class SendingTurn:
+    """The connections whose responses are sent together, while the reactor reads from several.
+
+    A response wakes the client that waits for it, and on a virtual machine that takes longer than to send
+    it. A program with many connections, which would be woken for each response, is awake for those that
+    follow at once. So responses wait for others, until the turn ends at the latest; one that is alone does
+    not wait. `begin` and `end` are called by the reactor.
+    """
+
+    __slots__ = ("_due", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        """Whether responses wait."""
+        self._due: list[Turns] = []
+
+    def begin(self) -> None:
+        """Several sockets are read now."""
+        self.is_open = True
+
+    def end(self) -> None:
+        """They have been read: send what waits."""
+        self.is_open = False
+        self._send()
+
+    def add(self, connection: Turns) -> None:
+        """Send what the connection has in its outbox, in this turn."""
+        self._due.append(connection)
+        if len(self._due) >= SENDERS_MAX:
+            self._send()
+
+    def _send(self) -> None:
+        due, self._due = self._due, []
+        for connection in due:
+            try:
+                connection._send_due()
+            except Exception as error:
+                connection._handler_failed(error)
+
+
 class Turns:
     """The state of a connection that each request changes; `ServerConnection` explains it."""
 
@@ -80,6 +124,9 @@ class Turns:
     _unmute: DelayedCall | None
     _next_turn: Rotation | None
     """Where the connection waits for its turn; None: nowhere."""
+    _sending: SendingTurn
+    _is_due: bool
+    """Whether the connection waits there with its outbox."""
 
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         if self.close_reason is not None:
@@ -119,15 +166,37 @@ class Turns:
             self._handler(self, frame, reply)
         except Exception as error:
             self._handler_failed(error)
+        waits = self._waits_with_outbox()
+        if not waits:
+            self._give_to_wire()
+        self._in_turn = False
+        if self._waiting:
+            self._take_turn()
+        elif not waits and (
+            self._replies or self._unmute is not None or self._buffered_bytes > self._buffered_bytes_max
+        ):
+            self._regulate()
+
+    def _waits_with_outbox(self) -> bool:
+        """Whether the outbox is sent with others, which this function sees to."""
+        if not self._sending.is_open or not self._outbox:
+            return False
+        if not self._is_due:
+            self._is_due = True
+            self._sending.add(self)
+        return True
+
+    def _send_due(self) -> None:
+        self._is_due = False
+        if self.close_reason is None:
+            self._give_to_wire()
+            self._regulate()
+
+    def _give_to_wire(self) -> None:
         outbox = self._outbox
         if outbox and self._wire is not None:
             self._outbox = []
             self._wire.send(outbox)
-        self._in_turn = False
-        if self._waiting:
-            self._take_turn()
-        elif self._replies or self._unmute is not None or self._buffered_bytes > self._buffered_bytes_max:
-            self._regulate()
 
     def _answered(self, reply: ReplySlot, size: int) -> None:
         if self.close_reason is not None:
@@ -157,4 +226,4 @@ class Turns:
 
 _compiled = extension("_turns")
 if _compiled is not None and not typing.TYPE_CHECKING:
-    ReplySlot, Turns = _compiled.ReplySlot, _compiled.Turns
+    ReplySlot, SendingTurn, Turns = _compiled.ReplySlot, _compiled.SendingTurn, _compiled.Turns

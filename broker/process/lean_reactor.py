@@ -19,13 +19,15 @@ from twisted.python import log
 
 from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.transport import FrameClient, FrameServer
+from holdfast_log.broker.network.turns import SendingTurn
 
 
-def make_lean(reactor: Any, turns: TurnTimes) -> None:
+def make_lean(reactor: Any, turns: TurnTimes, sending: SendingTurn) -> None:
     """Have `reactor` read from `FrameServer` and `FrameClient` sockets, and write to them, without a logging
-    context, and `turns` count its turns. No effect on reactors that do not use epoll."""
+    context, `turns` count its turns, and what connections of `sending` answer be sent together if several
+    are read in one turn. No effect on reactors that do not use epoll."""
     if isinstance(reactor, EPollReactor):
-        _LeanPoll(reactor, turns).install()
+        _LeanPoll(reactor, turns, sending).install()
 
 
 _LONGEST_S = 1_000_000
@@ -38,8 +40,9 @@ _OURS = frozenset((FrameServer, FrameClient))
 class _LeanPoll:
     """What `EPollReactor.doPoll` does, with a short way for our own sockets that are readable or writable."""
 
-    def __init__(self, reactor: Any, turns: TurnTimes) -> None:
+    def __init__(self, reactor: Any, turns: TurnTimes, sending: SendingTurn) -> None:
         self._reactor = reactor
+        self._sending = sending
         self._turns = turns
         self._clock_s = turns.clock_s
         self._woke_s = self._clock_s()
@@ -53,7 +56,7 @@ class _LeanPoll:
         before there is something else to do: a timed call, a call from a thread, the end."""
         reactor = self._reactor
         selectables = reactor._selectables
-        turns = self._turns
+        turns, sending = self._turns, self._sending
         while True:
             turn_s = self._clock_s() - self._woke_s
             turns.count += 1
@@ -66,6 +69,9 @@ class _LeanPoll:
                 return
             finally:
                 self._woke_s = self._clock_s()
+            is_several = len(events) > 1
+            if is_several:
+                sending.begin()
             for fd, event in events:
                 selectable = selectables.get(fd)
                 if event in _USUAL and type(selectable) in _OURS:
@@ -84,6 +90,8 @@ class _LeanPoll:
                         )
                 elif selectable is not None:
                     log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, fd, event)
+            if is_several:
+                sending.end()
             if not events or reactor.threadCallQueue or reactor._newTimedCalls or reactor._justStopped:
                 return
             timed = reactor._pendingTimedCalls

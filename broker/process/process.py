@@ -32,6 +32,7 @@ from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.network.socket_options import SocketOptions
 from holdfast_log.broker.network.tls.listeners import TlsListeners
 from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.process import pid_file
 from holdfast_log.broker.process.cluster_secret import read_cluster_secret
 from holdfast_log.broker.process.descriptors import raise_limit, shares
@@ -113,7 +114,8 @@ class BrokerProcess:
         self._is_stopping = False
         make_monotonic(_reactor)
         turns = TurnTimes(_reactor.seconds)
-        make_lean(_reactor, turns)
+        sending = SendingTurn()
+        make_lean(_reactor, turns, sending)
         own = read_group(ProcessSettings, settings)
         self._stop_ms_max = own.stop_ms_max
         memory = RequestMemory(own.queued_request_bytes_max)
@@ -150,6 +152,7 @@ class BrokerProcess:
             descriptors=shares(descriptors),
             boot=boot,
             secret=read_cluster_secret(own.secret_file),
+            sending=sending,
         )
         self._broker = Broker(
             settings, around, machine_name=machine_name, fatal=self._fail, looks_around=True

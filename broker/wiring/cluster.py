@@ -220,6 +220,7 @@ def _listeners(
         admission.own,
         secure=around.secure,
         guard=gates.guard,
+        sending=around.sending,
     )
 
 

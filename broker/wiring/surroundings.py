@@ -10,6 +10,7 @@ from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.network.handshake import ClusterSecret
 from holdfast_log.broker.network.interfaces import Network
 from holdfast_log.broker.network.tls.listeners import TlsListeners
+from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
@@ -33,7 +34,8 @@ class Surroundings:
     `clock` times intervals, and nobody can set it; `date_ms` is the time of day, which an administrator may
     set. `boot` identifies this boot of the machine; None if the system has no such id. `secret` is what only
     the brokers of the cluster know; None if brokers need not prove who they are. `authorizer` decides what
-    clients may do; None: everything. `tls` are the listeners with TLS; None: there are none.
+    clients may do; None: everything. `tls` are the listeners with TLS; None: there are none. `sending` is the
+    reactor's, if it reads from several sockets in a turn.
     """
 
     clock: Clock
@@ -48,6 +50,7 @@ class Surroundings:
     secret: ClusterSecret | None = None
     authorizer: Authorizer | None = None
     tls: TlsListeners | None = None
+    sending: SendingTurn | None = None
 
     @property
     def secure(self) -> Mapping[str, Network]:

@@ -14,6 +14,7 @@ from holdfast_log.broker.network.connection import (
     ServerConnection,
 )
 from holdfast_log.broker.network.rotation import TURN_S
+from holdfast_log.broker.network.turns import SENDERS_MAX, SendingTurn
 from holdfast_log.protocol.frames import SIZE
 from tests.models.wires import PEER, FakeWire
 
@@ -25,7 +26,7 @@ def frame(body: bytes) -> memoryview:
 class Served:
     """A connection whose handler records the requests; the test answers them."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, sending: SendingTurn | None = None, **limits: int) -> None:
         bounds = {
             "frame_bytes_max": 1000,
             "buffered_bytes_max": 1000,
@@ -34,7 +35,9 @@ class Served:
         self.clock = Clock()
         self.handled: list[bytes] = []
         self.replies: list[ReplySlot] = []
-        self.connection = ServerConnection(1, "L", PEER, self._handle, ConnectionLimits(**bounds), self.clock)
+        self.connection = ServerConnection(
+            1, "L", PEER, self._handle, ConnectionLimits(**bounds), self.clock, sending=sending
+        )
         self.wire = FakeWire()
         self.connection.connected(self.wire)
 
@@ -94,6 +97,76 @@ def test_responses_given_within_one_turn_are_sent_together() -> None:
     served.receive(*[b"now"] * 10)
     assert served.wire.data == b"<now>" * 10
     assert served.wire.sends == 1
+
+
+def test_responses_of_one_turn_of_the_reactor_are_sent_at_its_end() -> None:
+    sending = SendingTurn()
+    first, second = Served(sending), Served(sending)
+    sending.begin()
+    for served in (first, second):
+        served.receive(b"now")
+    second.receive(b"later")
+    second.replies[1].send([b"<later>"])
+    assert (first.wire.data, second.wire.data) == (b"", b"")
+    sending.end()
+    assert (first.wire.data, second.wire.data) == (b"<now>", b"<now><later>")
+    assert second.wire.sends == 1
+    first.receive(b"now")
+    assert first.wire.data == b"<now>" * 2, "nothing waits while the reactor reads from one socket"
+
+
+def test_so_many_responses_do_not_wait_for_the_end_of_the_turn() -> None:
+    sending = SendingTurn()
+    served = [Served(sending) for _ in range(SENDERS_MAX + 1)]
+    sending.begin()
+    for each in served:
+        each.receive(b"now")
+    assert [each.wire.sends for each in served] == [1] * SENDERS_MAX + [0]
+    sending.end()
+    assert [each.wire.sends for each in served] == [1] * (SENDERS_MAX + 1)
+    assert all(each.connection.is_idle and not each.wire.is_paused for each in served)
+
+
+def test_a_connection_that_closes_before_the_turn_ends_sends_nothing() -> None:
+    sending = SendingTurn()
+    served, other, last = Served(sending), Served(sending), Served(sending)
+    sending.begin()
+    for each in (served, other, last):
+        each.receive(b"now")
+    served.connection.close("gone")
+    other.connection.close_when_sent("the end")
+    assert (served.wire.data, other.wire.data) == (b"", b"<now>")
+    sending.end()
+    assert (served.wire.data, other.wire.data, last.wire.data) == (b"", b"<now>", b"<now>")
+
+
+def test_a_wire_that_fails_ends_its_own_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    sending = SendingTurn()
+    served, other = Served(sending), Served(sending)
+    served.wire.send = None  # type: ignore[method-assign, assignment]
+    sending.begin()
+    for each in (served, other):
+        each.receive(b"now")
+    sending.end()
+    assert served.connection.is_closed and served.wire.is_aborted
+    assert not other.connection.is_closed
+    assert other.wire.data == b"<now>"
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_a_response_that_waits_for_the_end_of_the_turn_counts_towards_the_budget() -> None:
+    sending = SendingTurn()
+    served = Served(sending, buffered_bytes_max=100)
+    sending.begin()
+    served.receive(b"a")
+    served.replies[0].send([b"A" * 500])
+    served.receive(b"b")
+    assert served.handled == [b"a"]
+    sending.end()
+    assert served.wire.is_paused
+    served.sent(500)
+    assert served.handled == [b"a", b"b"]
+    assert not served.wire.is_paused
 
 
 def test_a_second_response_to_a_request_is_refused() -> None:

@@ -14,6 +14,7 @@ from twisted.python import log
 from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.network.transport import FrameServer
+from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.process.lean_reactor import make_lean
 from holdfast_log.protocol.frames import SIZE
 from tests.broker.network.test_transport import Client, echo, framed, serving
@@ -25,7 +26,7 @@ def lean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the reactor lean for one test."""
     for name in ("doPoll", "doIteration"):
         monkeypatch.setattr(reactor, name, getattr(reactor, name))
-    make_lean(reactor, TurnTimes(reactor.seconds))
+    make_lean(reactor, TurnTimes(reactor.seconds), SendingTurn())
 
 
 @pytest.fixture
@@ -184,5 +185,5 @@ async def test_a_call_that_was_moved_forward_is_made_in_time() -> None:
 def test_other_reactors_stay_as_they_are() -> None:
     other: Any = selectreactor.SelectReactor()
     before = other.doIteration
-    make_lean(other, TurnTimes(other.seconds))
+    make_lean(other, TurnTimes(other.seconds), SendingTurn())
     assert other.doIteration == before
