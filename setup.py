@@ -16,6 +16,7 @@ MODULES = (
     "broker.log._segment_append",
     "broker.replication._usual_append",
     "broker.replication._usual_fetch",
+    "broker.requests._usual_dispatch",
     "protocol._arrow_columns",
     "protocol._compaction",
     "protocol._fetch_codec",
@@ -27,7 +28,11 @@ MODULES = (
     "protocol._turns",
     "protocol._wire",
 )
-HEADERS = [f"holdfast_log/protocol/_{name}.h" for name in ("reading", "record_validation", "slots")]
+PARTS = ("plain_batch", "reading", "record_validation", "request_header", "slots")
+HEADERS = [
+    *(f"holdfast_log/protocol/_{name}.h" for name in PARTS),
+    "holdfast_log/broker/log/_segment_append.h",
+]
 IS_PURE = bool(os.environ.get("HOLDFAST_PURE_PYTHON"))
 IS_LIMITED = bool(os.environ.get("HOLDFAST_LIMITED_API"))
 LINK_ARGUMENTS = ["-Wl,--no-as-needed", "-lc"] if sys.platform.startswith("linux") else []

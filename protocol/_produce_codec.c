@@ -14,8 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_plain_batch.h"
 #include "_reading.h"
-#include "_record_validation.h"
 #include "_slots.h"
 
 #define FIRST_VERSION 3  /* the first with record batches */
@@ -24,17 +24,6 @@
 #define LOG_START_FROM 5
 #define MESSAGE_FROM 8   /* record errors and an error message */
 #define ELEMENTS_MAX 64  /* topics and partitions of a request; more are left to Python, which limits memory */
-
-#define HEADER_SIZE 61
-#define LOG_OVERHEAD 12
-#define MAGIC 2
-#define LEADER_EPOCH_AT 12
-#define CHECKED_FROM 21
-#define LAST_CODEC 4
-#define COMPRESSION_MASK 0x07
-#define LOG_APPEND_TIME 0x08
-#define MARKS 0x4070     /* transactional, control, delete horizon, append id */
-#define MIN_RECORD_SIZE 7
 
 /* Attributes of Python objects ------------------------------------------------------------------------------ */
 
@@ -627,81 +616,6 @@ end:
 
 /* Checking a batch ------------------------------------------------------------------------------------------ */
 
-/* Whether `later` is more than `most_ms` after `earlier`. */
-static inline int
-is_beyond(int64_t later, int64_t earlier, int64_t most_ms)
-{
-    return later > earlier && (uint64_t)later - (uint64_t)earlier > (uint64_t)most_ms;
-}
-
-static int
-has_valid_crc(const State *state, const uint8_t *batch, Py_ssize_t size)
-{
-    PyObject *covered = PyMemoryView_FromMemory((char *)batch + CHECKED_FROM, size - CHECKED_FROM, PyBUF_READ);
-    if (covered == NULL) {
-        return 0;
-    }
-    PyObject *sum = PyObject_CallFunctionObjArgs(state->crc32c, covered, NULL);
-    Py_DECREF(covered);
-    if (sum == NULL) {
-        return 0;
-    }
-    unsigned long found = PyLong_AsUnsignedLong(sum);
-    Py_DECREF(sum);
-    return !PyErr_Occurred() && found == number_at(batch + 17, 4);
-}
-
-/* Whether the records of an uncompressed batch are sound, and its header has their largest timestamp. */
-static int
-has_sound_records(const uint8_t *batch, Py_ssize_t size, int64_t count, int64_t now_ms, int64_t before_max_ms)
-{
-    RecordsVerdict verdict = {.missing = NULL};
-    check_records(batch + HEADER_SIZE, batch + size, count, int64_at(batch + 27), &verdict);
-    return verdict.reason == NULL && verdict.most == int64_at(batch + 35)
-           && (verdict.least < 0 || !is_beyond(now_ms, verdict.least, before_max_ms));
-}
-
-static PyObject *
-as_header(const State *state, const uint8_t *batch)
-{
-    int64_t numbers[] = {
-        0,
-        int64_at(batch),
-        int32_at(batch + 8),
-        int32_at(batch + LEADER_EPOCH_AT),
-        (int8_t)batch[16],
-        (int64_t)number_at(batch + 17, 4),
-        int16_at(batch + 21),
-        int32_at(batch + 23),
-        int64_at(batch + 27),
-        int64_at(batch + 35),
-        int64_at(batch + 43),
-        int16_at(batch + 51),
-        int32_at(batch + 53),
-        int32_at(batch + 57),
-    };
-    Py_ssize_t count = sizeof numbers / sizeof *numbers;
-    PyObject *values = PyTuple_New(count);
-    if (values == NULL) {
-        return NULL;
-    }
-    for (Py_ssize_t number = 0; number < count; number++) {
-        PyObject *value = PyLong_FromLongLong(numbers[number]);
-        if (value == NULL || PyTuple_SetItem(values, number, value) < 0) {
-            Py_DECREF(values);
-            return NULL;
-        }
-    }
-    PyObject *arguments = PyTuple_Pack(1, values);
-    Py_DECREF(values);
-    if (arguments == NULL) {
-        return NULL;
-    }
-    PyObject *header = state->new_tuple(state->header, arguments, NULL);
-    Py_DECREF(arguments);
-    return header;
-}
-
 PyDoc_STRVAR(plain_header_doc, "plain_header(records, size_max, now_ms, before_max_ms, after_max_ms)\n--\n\n"
                                "See plain_produce.plain_header_in_python.");
 
@@ -720,34 +634,11 @@ plain_header(PyObject *module, PyObject *const *args, Py_ssize_t count)
         return leave_to_python();
     }
     const uint8_t *batch = buffer.buf;
-    Py_ssize_t size = buffer.len;
+    BatchLimits limits = {size_max, before_max_ms, after_max_ms};
     PyObject *header = NULL;
-    if (size < HEADER_SIZE || size > size_max || (int8_t)batch[16] != MAGIC
-        || (int64_t)int32_at(batch + 8) + LOG_OVERHEAD != size || before_max_ms < 0 || after_max_ms < 0) {
-        goto end;
+    if (is_plain_batch(state->crc32c, batch, buffer.len, &limits, now_ms)) {
+        header = new_header(state->header, state->new_tuple, batch);
     }
-    int16_t attributes = int16_at(batch + 21);
-    int64_t last_offset_delta = int32_at(batch + 23), record_count = int32_at(batch + 57);
-    int64_t base_timestamp = int64_at(batch + 27), max_timestamp = int64_at(batch + 35);
-    int64_t producer_id = int64_at(batch + 43);
-    if (attributes & (MARKS | LOG_APPEND_TIME) || (attributes & COMPRESSION_MASK) > LAST_CODEC || record_count <= 0
-        || record_count != last_offset_delta + 1
-        || (!(attributes & COMPRESSION_MASK) && record_count * MIN_RECORD_SIZE > size - HEADER_SIZE)) {
-        goto end;
-    }
-    if (producer_id < 0 ? producer_id != -1 : int16_at(batch + 51) < 0 || int32_at(batch + 53) < 0) {
-        goto end;
-    }
-    if (is_beyond(max_timestamp, now_ms, after_max_ms)
-        || (base_timestamp > -1 && is_beyond(now_ms, base_timestamp, before_max_ms))) {
-        goto end;
-    }
-    if (has_valid_crc(state, batch, size)
-        && (attributes & COMPRESSION_MASK
-            || has_sound_records(batch, size, record_count, now_ms, before_max_ms))) {
-        header = as_header(state, batch);
-    }
-end:
     PyBuffer_Release(&buffer);
     return header == NULL ? leave_to_python() : header;
 }

@@ -17,15 +17,16 @@
 #include <sys/sendfile.h>
 #endif
 
+#include "_request_header.h"
+
 #define SIZE_BYTES 4
 #define PARTS_PER_CALL 64
 #define FRAMES_MAX 64 /* as in broker/network/framing.py, which keeps what is beyond */
-#define HEADER_BYTES 10 /* API key, version, correlation id, length of the client id */
 
 static inline uint32_t
 uint32_at(const uint8_t *data)
 {
-    return (uint32_t)data[0] << 24 | (uint32_t)data[1] << 16 | (uint32_t)data[2] << 8 | (uint32_t)data[3];
+    return (uint32_t)number_at(data, 4);
 }
 
 static inline int
@@ -137,55 +138,29 @@ request_fields(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (PyObject_GetBuffer(args[0], &frame, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    const uint8_t *data = frame.buf;
-    PyObject *result = NULL, *route = NULL, *correlation_id = NULL, *client_id = NULL, *position = NULL;
-    Py_ssize_t end = HEADER_BYTES;
-    if (frame.len < HEADER_BYTES) {
-        goto unknown;
-    }
-    int length = (int16_t)(data[8] << 8 | data[9]);
-    if (length >= 0) {
-        end += length;
-        if (end > frame.len) {
-            goto unknown;
-        }
-        client_id = PyUnicode_DecodeUTF8((const char *)data + HEADER_BYTES, length, NULL);
-        if (client_id == NULL) {
-            if (!PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
-                goto done;
-            }
+    RequestHeader header;
+    PyObject *result = NULL, *form = NULL, *correlation_id = NULL, *client_id = NULL, *position = NULL;
+    int is_usual = read_request_header(frame.buf, frame.len, args[1], &header, &form);
+    if (is_usual == 1) {
+        client_id = header.client_id == NULL ? Py_NewRef(Py_None)
+                                             : PyUnicode_DecodeUTF8(header.client_id, header.client_id_size, NULL);
+        if (client_id == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
             PyErr_Clear();
-            goto unknown;
+            is_usual = 0;
         }
     }
-    else {
-        client_id = Py_NewRef(Py_None);
+    if (is_usual == 0) {
+        result = Py_NewRef(Py_None);
     }
-    route = PyLong_FromLong((int32_t)uint32_at(data));
-    if (route == NULL) {
-        goto done;
-    }
-    int is_flexible = PySet_Contains(args[1], route);
-    if (is_flexible < 0) {
-        goto done;
-    }
-    if (is_flexible) {
-        if (end == frame.len || data[end] != 0) {
-            goto unknown;
+    else if (client_id != NULL) {
+        correlation_id = PyLong_FromLong(header.correlation_id);
+        position = PyLong_FromSsize_t(header.body);
+        if (correlation_id != NULL && position != NULL) {
+            result = PyTuple_Pack(4, form, correlation_id, client_id, position);
         }
-        end++;
     }
-    correlation_id = PyLong_FromLong((int32_t)uint32_at(data + 4));
-    position = PyLong_FromSsize_t(end);
-    if (correlation_id != NULL && position != NULL) {
-        result = PyTuple_Pack(4, route, correlation_id, client_id, position);
-    }
-    goto done;
-unknown:
-    result = Py_NewRef(Py_None);
-done:
     PyBuffer_Release(&frame);
-    Py_XDECREF(route);
+    Py_XDECREF(form);
     Py_XDECREF(correlation_id);
     Py_XDECREF(client_id);
     Py_XDECREF(position);

@@ -17,8 +17,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../protocol/_plain_batch.h"
 #include "../../protocol/_reading.h"
 #include "../../protocol/_slots.h"
+#include "../log/_segment_append.h"
 
 #define FIRST_VERSION 3   /* the first with record batches */
 #define LAST_VERSION 12
@@ -28,16 +30,6 @@
 #define PARTITIONS_MAX 64 /* of a request; more are left to Python */
 #define ACKS_ALL (-1)
 #define ACKS_LEADER 1
-#define NO_TIMESTAMP (-1)
-
-/* The size of a batch's header, and where its fields begin. */
-#define HEADER_SIZE 61
-#define LEADER_EPOCH_AT 12
-#define ATTRIBUTES_AT 21
-#define COMPRESSION_MASK 0x07
-#define LAST_OFFSET_DELTA_AT 23
-#define PRODUCER_ID_AT 43
-#define PRODUCER_EPOCH_AT 51
 
 /* Attributes of Python objects ------------------------------------------------------------------------------ */
 
@@ -55,15 +47,15 @@ static const char *const append_names[APPEND_SLOTS] = {
 enum {
     ADMISSION, LOG, ROLE, LEADER_EPOCH, HIGH_WATERMARK, ISR, FAILURE, SETTLING, KEYS, SETTINGS, USUAL_LIMITS, EPOCHS,
     PRODUCERS, SEGMENTS, ACTIVE, LOG_END_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, WRITTEN_BYTES, WAITS_FOR_INDEXES,
-    INDEXES, ARE_AHEAD, NEEDS_FOLLOWERS, CHECK, UPDATE, WRITE, REFUSED, REPORT_APPEND, WITH_TRACEBACK, ADMITS, KEY,
-    GROWN, GROWN_UNWATCHED, TRAFFIC, APPENDS, MESSAGES_IN, BYTES_IN, NAMES
+    NEEDS_FOLLOWERS, CHECK, UPDATE, WRITE, REFUSED, REPORT_APPEND, WITH_TRACEBACK, ADMITS, KEY, GROWN,
+    GROWN_UNWATCHED, TRAFFIC, ELIGIBLE, REMOTES, IN_SYNC_NEEDED_MAX, IS_HANDING_OVER, NAMES
 };
 static const char *const attribute_names[NAMES] = {
     "admission", "log", "role", "leader_epoch", "high_watermark", "isr", "failure", "settling", "keys", "settings",
     "usual_limits", "epochs", "producers", "segments", "active", "log_end_offset", "log_start_offset", "recovery_point",
-    "written_bytes", "_waits_for_indexes", "indexes", "are_ahead", "needs_followers", "check", "update", "write",
-    "refused", "report_append", "with_traceback", "admits", "key", "grown", "grown_unwatched", "traffic", "appends",
-    "messages_in", "bytes_in",
+    "written_bytes", "_waits_for_indexes", "needs_followers", "check", "update", "write", "refused",
+    "report_append", "with_traceback", "admits", "key", "grown", "grown_unwatched", "traffic", "eligible",
+    "remotes", "_in_sync_needed_max", "is_handing_over",
 };
 
 /* The places of the numbers in LogSettings.usual_limits. */
@@ -72,14 +64,17 @@ enum {
 };
 
 typedef struct {
-    PyTypeObject *append, *leadership, *epochs, *producers, *result;
+    PyTypeObject *append, *leadership, *epochs, *producers, *result, *header;
     Slot append_slots[APPEND_SLOTS];
     Slot epochs_known, is_recorded;
     Slot producer_entries, map_end_offset, producer_epoch;
+    Slot traffic_appends, traffic_messages_in, traffic_bytes_in;
+    SegmentState segments;
     PyObject *names[NAMES];
-    PyObject *append_batch, *plain_header, *internal_topics, *broker_error;
+    PyObject *crc32c, *internal_topics, *broker_error;
     PyObject *client, *unknown_source, *any_epoch, *no_time;
     newfunc new_tuple;
+    int64_t inline_bytes_max;
 } State;
 
 static inline PyObject *
@@ -145,28 +140,33 @@ is_true(const State *state, PyObject *object, int name)
 
 /* The request ----------------------------------------------------------------------------------------------- */
 
-/* The batch for one partition. The topic's name is where the frame has it. */
+/* The batch for one partition. The topic's name is where the frame has it. `records` and `header` are made where Python
+ * needs them: see records_of and header_of. */
 typedef struct {
     const uint8_t *name;
     Py_ssize_t name_size;
     int32_t index;
     uint8_t *batch;
     Py_ssize_t batch_size;
-    PyObject *topic, *records, *partition, *log, *limits, *header, *error;
-    int64_t leader_epoch, first_offset, last_offset, log_start_offset, producer_id, min_insync;
+    PyObject *topic, *records, *partition, *log, *role, *producers, *header, *error;
+    int64_t limits[LIMITS];
+    int64_t leader_epoch, first_offset, last_offset, log_start_offset, producer_id;
+    int64_t sent_offset; /* as its producer has sent it, like the leader epoch */
+    int32_t sent_epoch;
     int is_first; /* whether it is the first of its topic in the request */
     int of_topic; /* how many partitions that topic has in the request; known of the first */
 } Batch;
 
 typedef struct {
     const State *state;
-    PyObject *replicas, *topics, *right, *watched; /* of the broker */
+    PyObject *replicas, *topics, *right, *watched, *held, *read_date; /* of the broker */
     PyObject *origin, *frame;
     uint8_t *begin;
     Cursor cursor;
     int16_t acks;
     int32_t timeout_ms;
     PyObject *date; /* the time of day in ms */
+    int64_t date_ms;
     int topic_count, count;
     Batch batches[PARTITIONS_MAX];
 } Request;
@@ -303,24 +303,32 @@ find_partition(Request *request, int number)
     return 1;
 }
 
+/* How many replicas are in sync; -1 after an error. */
+static Py_ssize_t
+in_sync(const State *state, PyObject *role)
+{
+    PyObject *isr = attribute(state, role, ISR);
+    Py_ssize_t size = isr == NULL ? -1 : PyObject_Size(isr);
+    Py_XDECREF(isr);
+    return size;
+}
+
 /* Whether enough replicas are in sync for an acknowledgement with `acks`, of a partition that this broker leads. */
 static int
-is_led(const State *state, const Batch *batch, int acks)
+is_led(const State *state, Batch *batch, int acks)
 {
     PyObject *role = attribute(state, batch->partition, ROLE);
     if (role == NULL || Py_TYPE(role) != state->leadership) {
         Py_XDECREF(role);
         return role == NULL ? -1 : 0;
     }
-    int is_enough = 1;
-    if (acks == ACKS_ALL) {
-        PyObject *isr = attribute(state, role, ISR);
-        Py_ssize_t size = isr == NULL ? -1 : PyObject_Size(isr);
-        Py_XDECREF(isr);
-        is_enough = size < 0 ? -1 : size >= batch->min_insync;
+    Py_XDECREF(batch->role);
+    batch->role = role;
+    if (acks != ACKS_ALL) {
+        return 1;
     }
-    Py_DECREF(role);
-    return is_enough;
+    Py_ssize_t size = in_sync(state, role);
+    return size < 0 ? -1 : size >= batch->limits[MIN_INSYNC];
 }
 
 /* Whether the sender may write to the partition: it has no owner, or the sender writes for that owner. */
@@ -362,15 +370,16 @@ takes_batches(const State *state, Batch *batch)
         return found < 0 ? -1 : 0;
     }
     PyObject *settings = attribute(state, log, SETTINGS);
-    batch->limits = settings == NULL ? NULL : attribute(state, settings, USUAL_LIMITS);
+    PyObject *limits = settings == NULL ? NULL : attribute(state, settings, USUAL_LIMITS);
     Py_XDECREF(settings);
-    if (batch->limits == NULL) {
-        return -1;
+    if (limits == NULL || !PyTuple_Check(limits) || PyTuple_Size(limits) != LIMITS) {
+        Py_XDECREF(limits);
+        return limits == NULL ? -1 : 0;
     }
-    if (!PyTuple_Check(batch->limits) || PyTuple_Size(batch->limits) != LIMITS) {
-        return 0;
+    for (int number = 0; number < LIMITS; number++) {
+        batch->limits[number] = PyLong_AsLongLong(PyTuple_GetItem(limits, number));
     }
-    batch->min_insync = PyLong_AsLongLong(PyTuple_GetItem(batch->limits, MIN_INSYNC));
+    Py_DECREF(limits);
     return PyErr_Occurred() ? -1 : 1;
 }
 
@@ -397,10 +406,36 @@ has_begun(const State *state, const Batch *batch)
     return has_begun;
 }
 
+/* The batch as a view of the frame, borrowed. */
+static PyObject *
+records_of(const Request *request, Batch *batch)
+{
+    if (batch->records == NULL) {
+        Py_ssize_t start = batch->batch - request->begin;
+        batch->records = PySequence_GetSlice(request->frame, start, start + batch->batch_size);
+    }
+    return batch->records;
+}
+
+/* The header of the batch as its producer has sent it, borrowed. */
+static PyObject *
+header_of(const State *state, Batch *batch)
+{
+    if (batch->header == NULL) {
+        uint8_t sent[HEADER_SIZE];
+        memcpy(sent, batch->batch, HEADER_SIZE);
+        write_number(sent, (uint64_t)batch->sent_offset, 8);
+        write_number(sent + LEADER_EPOCH_AT, (uint32_t)batch->sent_epoch, 4);
+        batch->header = new_header(state->header, state->new_tuple, sent);
+    }
+    return batch->header;
+}
+
 /* Whether the batch continues what its producer, if it is idempotent, has written. */
 static int
-continues(const State *state, const Batch *batch, PyObject *producers)
+continues(const State *state, Batch *batch)
 {
+    PyObject *producers = batch->producers;
     int64_t map_end_offset, epoch;
     if (as_number(get(&state->map_end_offset, producers), &map_end_offset) < 0) {
         return -1;
@@ -424,38 +459,31 @@ continues(const State *state, const Batch *batch, PyObject *producers)
     if (is_known != 1) {
         return is_known;
     }
-    PyObject *headers = PyList_New(1);
+    PyObject *header = header_of(state, batch), *headers = header == NULL ? NULL : PyList_New(1);
     if (headers == NULL) {
         return -1;
     }
-    PyList_SetItem(headers, 0, Py_NewRef(batch->header));
+    PyList_SetItem(headers, 0, Py_NewRef(header));
     PyObject *duplicate = PyObject_CallMethodObjArgs(producers, state->names[CHECK], headers, NULL);
     Py_DECREF(headers);
     Py_XDECREF(duplicate);
     return duplicate == NULL ? -1 : duplicate == Py_None;
 }
 
-/* The header of the batch, if it is plain and sound. */
+/* Whether the batch is plain, not compressed, and sound. */
 static int
-read_header(Request *request, Batch *batch)
+is_sound(const Request *request, Batch *batch)
 {
-    const State *state = request->state;
     if (batch->batch_size < HEADER_SIZE || number_at(batch->batch + ATTRIBUTES_AT, 2) & COMPRESSION_MASK) {
         return 0; /* Compressed records are read by others, who decompress them within a budget. */
     }
-    Py_ssize_t start = batch->batch - request->begin;
-    batch->records = PySequence_GetSlice(request->frame, start, start + batch->batch_size);
-    if (batch->records == NULL) {
-        return -1;
-    }
-    PyObject *limits = batch->limits;
-    batch->header = PyObject_CallFunctionObjArgs(
-        state->plain_header, batch->records, PyTuple_GetItem(limits, BATCH_BYTES_MAX), request->date,
-        PyTuple_GetItem(limits, BEFORE_MAX_MS), PyTuple_GetItem(limits, AFTER_MAX_MS), NULL);
-    if (batch->header == NULL) {
-        return -1;
-    }
-    return batch->header != Py_None;
+    BatchLimits limits = {
+        batch->limits[BATCH_BYTES_MAX], batch->limits[BEFORE_MAX_MS], batch->limits[AFTER_MAX_MS]
+    };
+    batch->sent_offset = int64_at(batch->batch);
+    batch->sent_epoch = int32_at(batch->batch + LEADER_EPOCH_AT);
+    int found = is_plain_batch(request->state->crc32c, batch->batch, batch->batch_size, &limits, request->date_ms);
+    return PyErr_Occurred() ? -1 : found;
 }
 
 static int
@@ -465,7 +493,7 @@ check(Request *request, int number)
     Batch *batch = &request->batches[number];
     int found = find_partition(request, number);
     if (found != 1 || (found = takes_batches(state, batch)) != 1 || (found = is_led(state, batch, request->acks)) != 1
-        || (found = has_begun(state, batch)) != 1 || (found = read_header(request, batch)) != 1
+        || (found = has_begun(state, batch)) != 1 || (found = is_sound(request, batch)) != 1
         || (found = is_admitted(request, batch)) != 1) {
         return found;
     }
@@ -474,14 +502,11 @@ check(Request *request, int number)
     }
     batch->last_offset = batch->first_offset + int32_at(batch->batch + LAST_OFFSET_DELTA_AT);
     batch->producer_id = int64_at(batch->batch + PRODUCER_ID_AT);
-    PyObject *producers = attribute(state, batch->log, PRODUCERS);
-    if (producers == NULL || Py_TYPE(producers) != state->producers) {
-        Py_XDECREF(producers);
-        return producers == NULL ? -1 : 0;
+    batch->producers = attribute(state, batch->log, PRODUCERS);
+    if (batch->producers == NULL || Py_TYPE(batch->producers) != state->producers) {
+        return batch->producers == NULL ? -1 : 0;
     }
-    found = continues(state, batch, producers);
-    Py_DECREF(producers);
-    return found;
+    return continues(state, batch);
 }
 
 /* Appending: each returns 0, or -1 after an error ----------------------------------------------------------- */
@@ -513,10 +538,10 @@ keep_error(const State *state, Batch *batch)
 }
 
 static int
-add_to(const State *state, PyObject *object, int name, int64_t more)
+add_to(const Slot *slot, PyObject *object, int64_t more)
 {
     int64_t number;
-    return get_number(state, object, name, &number) < 0 ? -1 : set_number(state, object, name, number + more);
+    return slot_number(slot, object, &number) != 1 ? -1 : put_slot_number(slot, object, number + more);
 }
 
 /* Counts a batch that was written for the metrics of its topic (broker.replication.traffic). */
@@ -527,52 +552,44 @@ count(const State *state, const Batch *batch)
     if (traffic == NULL) {
         return -1;
     }
-    int done = add_to(state, traffic, APPENDS, 1) < 0
-            || add_to(state, traffic, MESSAGES_IN, batch->last_offset - batch->first_offset + 1) < 0
-            || add_to(state, traffic, BYTES_IN, batch->batch_size) < 0;
+    int done = add_to(&state->traffic_appends, traffic, 1) < 0
+            || add_to(&state->traffic_messages_in, traffic, batch->last_offset - batch->first_offset + 1) < 0
+            || add_to(&state->traffic_bytes_in, traffic, batch->batch_size) < 0;
     Py_DECREF(traffic);
     return done ? -1 : 0;
 }
 
-/* What the log remembers of a batch that was written. */
+/* What the log remembers of a batch that was written. `are_ahead`: of its indexes. */
 static int
-note_written(const State *state, Batch *batch, PyObject *active, PyObject *first_offset, PyObject *date)
+note_written(const Request *request, Batch *batch, int are_ahead)
 {
+    const State *state = request->state;
     PyObject *log = batch->log;
     int64_t next_offset = batch->last_offset + 1, recovery_point, written_bytes;
     if (get_number(state, log, RECOVERY_POINT, &recovery_point) < 0
         || get_number(state, log, WRITTEN_BYTES, &written_bytes) < 0
         || set_number(state, log, LOG_END_OFFSET, next_offset) < 0
-        || set_number(state, log, WRITTEN_BYTES, written_bytes + batch->batch_size) < 0 || count(state, batch) < 0) {
+        || set_number(state, log, WRITTEN_BYTES, written_bytes + batch->batch_size) < 0 || count(state, batch) < 0
+        || put_slot_number(&state->map_end_offset, batch->producers, next_offset) < 0) {
         return -1;
     }
-    PyObject *producers = attribute(state, log, PRODUCERS);
-    PyObject *end = PyLong_FromLongLong(next_offset);
-    int done = producers == NULL || end == NULL ? -1 : set(&state->map_end_offset, producers, end);
-    if (done == 0 && batch->producer_id >= 0) {
-        PyObject *updated =
-            PyObject_CallMethodObjArgs(producers, state->names[UPDATE], batch->header, first_offset, date, NULL);
+    if (batch->producer_id >= 0) {
+        PyObject *header = header_of(state, batch), *offset = PyLong_FromLongLong(batch->first_offset), *updated = NULL;
+        if (header != NULL && offset != NULL) {
+            updated = PyObject_CallMethodObjArgs(
+                batch->producers, state->names[UPDATE], header, offset, request->date, NULL);
+        }
+        Py_XDECREF(offset);
         Py_XDECREF(updated);
-        done = updated == NULL ? -1 : 0;
+        if (updated == NULL) {
+            return -1;
+        }
     }
-    Py_XDECREF(producers);
-    Py_XDECREF(end);
-    if (done < 0) {
-        return -1;
-    }
-    int64_t flush_messages = PyLong_AsLongLong(PyTuple_GetItem(batch->limits, FLUSH_MESSAGES));
     int was_durable = recovery_point >= batch->first_offset;
-    int is_due = was_durable || next_offset - recovery_point >= flush_messages;
-    if (!is_due) {
-        is_due = is_true(state, log, WAITS_FOR_INDEXES);
-        if (is_due == 0) {
-            PyObject *indexes = attribute(state, active, INDEXES);
-            is_due = indexes == NULL ? -1 : is_true(state, indexes, ARE_AHEAD);
-            Py_XDECREF(indexes);
-        }
-        else if (is_due == 1) {
-            is_due = 0;
-        }
+    int is_due = was_durable || next_offset - recovery_point >= batch->limits[FLUSH_MESSAGES];
+    if (!is_due && are_ahead) {
+        int waits = is_true(state, log, WAITS_FOR_INDEXES);
+        is_due = waits < 0 ? -1 : !waits;
     }
     if (is_due == 1) {
         PyObject *reported = PyObject_CallMethodObjArgs(
@@ -580,32 +597,68 @@ note_written(const State *state, Batch *batch, PyObject *active, PyObject *first
         Py_XDECREF(reported);
         is_due = reported == NULL ? -1 : 0;
     }
-    return is_due < 0 || PyErr_Occurred() ? -1 : 0;
+    return is_due;
 }
 
 /* Has the log write the batch where that takes more than an append: a new segment, a file that is not open. */
 static int
-write_in_python(const State *state, Batch *batch, PyObject *first_offset, PyObject *date)
+write_in_python(const Request *request, Batch *batch)
 {
-    PyObject *headers = PyTuple_Pack(1, batch->header);
-    PyObject *offsets = PyTuple_Pack(1, first_offset);
+    const State *state = request->state;
+    PyObject *records = records_of(request, batch), *header = header_of(state, batch);
+    PyObject *first_offset = PyLong_FromLongLong(batch->first_offset);
+    PyObject *headers = header == NULL ? NULL : PyTuple_Pack(1, header);
+    PyObject *offsets = first_offset == NULL ? NULL : PyTuple_Pack(1, first_offset);
     PyObject *written = NULL;
-    if (headers != NULL && offsets != NULL) {
+    if (records != NULL && headers != NULL && offsets != NULL) {
         written = PyObject_CallMethodObjArgs(
-            batch->log, state->names[WRITE], batch->records, headers, offsets, date, NULL);
+            batch->log, state->names[WRITE], records, headers, offsets, request->date, NULL);
     }
+    Py_XDECREF(first_offset);
     Py_XDECREF(headers);
     Py_XDECREF(offsets);
     Py_XDECREF(written);
     return written == NULL ? -1 : 0;
 }
 
+/* Writes to the last segment: as append_to_segment. */
 static int
-write_batch(Request *request, Batch *batch)
+write_to_segment(const Request *request, Batch *batch, int *are_ahead)
 {
     const State *state = request->state;
+    PyObject *segments = attribute(state, batch->log, SEGMENTS);
+    PyObject *active = segments == NULL ? NULL : attribute(state, segments, ACTIVE);
+    Py_XDECREF(segments);
+    if (active == NULL || Py_TYPE(active) != state->segments.segment) {
+        Py_XDECREF(active);
+        return active == NULL ? -1 : 0;
+    }
+    SegmentAppend append = {
+        .segment = active,
+        .bytes = batch->batch,
+        .batch_size = batch->batch_size,
+        .last_offset = batch->last_offset,
+        .max_timestamp = int64_at(batch->batch + MAX_TIMESTAMP_AT),
+        .segment_bytes = batch->limits[SEGMENT_BYTES],
+        .age_ms_max = batch->limits[SEGMENT_AGE_MS_MAX],
+        .now_ms = request->date_ms,
+    };
+    int status = append_to_segment(&state->segments, &append);
+    if (status == NEEDS_RECORDS) {
+        append.records = records_of(request, batch);
+        status = append.records == NULL ? -1 : append_to_segment(&state->segments, &append);
+    }
+    Py_DECREF(active);
+    *are_ahead = append.are_ahead;
+    return status;
+}
+
+static int
+write_batch(const Request *request, Batch *batch)
+{
     int64_t log_end_offset;
-    if (get_number(state, batch->log, LOG_END_OFFSET, &log_end_offset) < 0) {
+    int are_ahead;
+    if (get_number(request->state, batch->log, LOG_END_OFFSET, &log_end_offset) < 0) {
         return -1;
     }
     if (log_end_offset != batch->first_offset) {
@@ -614,26 +667,8 @@ write_batch(Request *request, Batch *batch)
     }
     write_number(batch->batch, (uint64_t)batch->first_offset, 8);
     write_number(batch->batch + LEADER_EPOCH_AT, (uint64_t)batch->leader_epoch, 4);
-    PyObject *segments = attribute(state, batch->log, SEGMENTS);
-    PyObject *active = segments == NULL ? NULL : attribute(state, segments, ACTIVE);
-    Py_XDECREF(segments);
-    PyObject *first_offset = PyLong_FromLongLong(batch->first_offset);
-    PyObject *done = NULL;
-    if (active != NULL && first_offset != NULL) {
-        done = PyObject_CallFunctionObjArgs(
-            state->append_batch, active, batch->records, batch->header, first_offset,
-            PyTuple_GetItem(batch->limits, SEGMENT_BYTES), PyTuple_GetItem(batch->limits, SEGMENT_AGE_MS_MAX),
-            request->date, NULL);
-    }
-    int status = -1;
-    if (done != NULL) {
-        status = done == Py_True ? note_written(state, batch, active, first_offset, request->date)
-                                 : write_in_python(state, batch, first_offset, request->date);
-    }
-    Py_XDECREF(done);
-    Py_XDECREF(first_offset);
-    Py_XDECREF(active);
-    return status;
+    int status = write_to_segment(request, batch, &are_ahead);
+    return status < 0 ? -1 : status == 1 ? note_written(request, batch, are_ahead) : write_in_python(request, batch);
 }
 
 /* Whether a request or a session waits for something of the partition. */
@@ -649,6 +684,32 @@ is_watched(const Request *request, PyObject *key)
         }
     }
     return PyErr_Occurred() ? -1 : 0;
+}
+
+/* What Replicas.grown_unwatched does, where this replica alone decides about the high watermark: 1; 0 if Python has to do
+ * it; -1 after an error. */
+static int
+advance_alone(const State *state, Batch *batch)
+{
+    int64_t needed_max, high_watermark;
+    int leads = is_led(state, batch, ACKS_LEADER); /* Requests that the batches before it woke may have changed that. */
+    if (leads != 1) {
+        return leads;
+    }
+    int has_eligible = is_true(state, batch->role, ELIGIBLE);
+    int has_remotes = has_eligible != 0 ? has_eligible : is_true(state, batch->role, REMOTES);
+    if (has_remotes != 0) {
+        return has_remotes < 0 ? -1 : 0;
+    }
+    Py_ssize_t size = in_sync(state, batch->role);
+    if (size < 0 || get_number(state, batch->partition, IN_SYNC_NEEDED_MAX, &needed_max) < 0
+        || get_number(state, batch->partition, HIGH_WATERMARK, &high_watermark) < 0) {
+        return -1;
+    }
+    if ((size < batch->limits[MIN_INSYNC] && size < needed_max) || batch->last_offset < high_watermark) {
+        return 1;
+    }
+    return set_number(state, batch->partition, HIGH_WATERMARK, batch->last_offset + 1) < 0 ? -1 : 1;
 }
 
 static int
@@ -667,6 +728,10 @@ append_batch(Request *request, Batch *batch)
     if (watched < 0) {
         return -1;
     }
+    int is_advanced = watched ? 0 : advance_alone(state, batch);
+    if (is_advanced != 0) {
+        return is_advanced < 0 ? -1 : 0;
+    }
     PyObject *method = state->names[watched ? GROWN : GROWN_UNWATCHED];
     PyObject *done = PyObject_CallMethodObjArgs(request->replicas, method, batch->partition, NULL);
     Py_XDECREF(done);
@@ -677,7 +742,7 @@ append_batch(Request *request, Batch *batch)
 
 /* Whether all appends have succeeded and are as durable as `acks` requires. The right to acknowledge is asked now. */
 static int
-is_settled(const Request *request)
+is_settled(Request *request)
 {
     const State *state = request->state;
     for (int number = 0; number < request->count; number++) {
@@ -689,7 +754,7 @@ is_settled(const Request *request)
         return 1;
     }
     for (int number = 0; number < request->count; number++) {
-        const Batch *batch = &request->batches[number];
+        Batch *batch = &request->batches[number];
         int64_t high_watermark;
         int is_enough = is_led(state, batch, ACKS_ALL);
         if (is_enough != 1) {
@@ -816,17 +881,19 @@ as_result(const State *state, const Batch *batch)
 }
 
 static PyObject *
-as_append(const State *state, const Batch *batch)
+as_append(const Request *request, Batch *batch)
 {
+    const State *state = request->state;
     allocfunc allocate = (allocfunc)PyType_GetSlot(state->append, Py_tp_alloc);
     PyObject *append = allocate(state->append, 0);
     PyObject *index = PyLong_FromLong(batch->index);
     PyObject *result = batch->error != NULL ? Py_NewRef(Py_None) : as_result(state, batch);
-    int done = append == NULL || index == NULL || result == NULL ? -1 : 0;
+    PyObject *records = records_of(request, batch);
+    int done = append == NULL || index == NULL || result == NULL || records == NULL ? -1 : 0;
     PyObject *values[APPEND_SLOTS] = {
         [TOPIC] = batch->topic,
         [INDEX] = index,
-        [RECORDS] = batch->records,
+        [RECORDS] = records,
         [ORIGIN] = state->client,
         [PARTITION] = batch->partition,
         [RESULT] = result,
@@ -847,11 +914,11 @@ as_append(const State *state, const Batch *batch)
 
 /* What was done, for Python to answer: now, or when it is as durable as `acks` requires. */
 static PyObject *
-as_appends(const Request *request)
+as_appends(Request *request)
 {
     PyObject *appends = PyList_New(request->count);
     for (int number = 0; appends != NULL && number < request->count; number++) {
-        PyObject *append = as_append(request->state, &request->batches[number]);
+        PyObject *append = as_append(request, &request->batches[number]);
         if (append == NULL || PyList_SetItem(appends, number, append) < 0) {
             Py_CLEAR(appends);
         }
@@ -865,8 +932,18 @@ as_appends(const Request *request)
 static int
 check_all(Request *request)
 {
-    if (read_request(request) < 0) {
+    /* Requests that are held come first. */
+    if (PyDict_Size(request->held) > 0 || read_request(request) < 0) {
         return 0;
+    }
+    int is_handing_over = is_true(request->state, request->replicas, IS_HANDING_OVER);
+    if (is_handing_over != 0) {
+        return is_handing_over < 0 ? -1 : 0;
+    }
+    request->date = PyObject_CallNoArgs(request->read_date);
+    request->date_ms = request->date == NULL ? -1 : PyLong_AsLongLong(request->date);
+    if (PyErr_Occurred()) {
+        return -1;
     }
     if (request->acks == ACKS_ALL) {
         int needs_followers = is_true(request->state, request->right, NEEDS_FOLLOWERS);
@@ -892,39 +969,43 @@ release(Request *request)
         Py_XDECREF(batch->records);
         Py_XDECREF(batch->partition);
         Py_XDECREF(batch->log);
-        Py_XDECREF(batch->limits);
+        Py_XDECREF(batch->role);
+        Py_XDECREF(batch->producers);
         Py_XDECREF(batch->header);
         Py_XDECREF(batch->error);
     }
 }
 
-/* The parts of the broker, from a tuple: its replicas, its partitions by topic and index, its right to acknowledge, and
- * the dicts of whatever waits for partitions. Returns -1 with an exception for anything else. */
+/* The parts of the broker, from a tuple: its replicas, its partitions by topic and index, its right to acknowledge, the
+ * dicts of whatever waits for partitions, the requests that are held, and its time of day. Returns -1 with an exception
+ * for anything else. */
 static int
 read_broker(Request *request, PyObject *broker)
 {
-    if (PyTuple_Check(broker) && PyTuple_Size(broker) == 4) {
+    if (PyTuple_Check(broker) && PyTuple_Size(broker) == 6) {
         request->replicas = PyTuple_GetItem(broker, 0);
         request->topics = PyTuple_GetItem(broker, 1);
         request->right = PyTuple_GetItem(broker, 2);
         request->watched = PyTuple_GetItem(broker, 3);
-        if (PyDict_Check(request->topics) && PyTuple_Check(request->watched)) {
+        request->held = PyTuple_GetItem(broker, 4);
+        request->read_date = PyTuple_GetItem(broker, 5);
+        if (PyDict_Check(request->topics) && PyTuple_Check(request->watched) && PyDict_Check(request->held)) {
             return 0;
         }
     }
-    PyErr_SetString(PyExc_TypeError, "append takes replicas, a dict of topics, a right, and a tuple of dicts");
+    PyErr_SetString(PyExc_TypeError, "append takes the parts of a broker: see UsualAppends");
     return -1;
 }
 
-PyDoc_STRVAR(append_doc, "append(broker, origin, frame, version, position, correlation_id, date_ms)\n--\n\n"
+PyDoc_STRVAR(append_doc, "append(broker, origin, frame, version, position, correlation_id)\n--\n\n"
                          "See usual_append.UsualAppends.append.");
 
 static PyObject *
 append(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     Request request;
-    if (count != 7) {
-        PyErr_SetString(PyExc_TypeError, "append takes seven arguments");
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError, "append takes six arguments");
         return NULL;
     }
     long version = PyLong_AsLong(args[3]);
@@ -936,13 +1017,15 @@ append(PyObject *module, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     PyObject *answer = NULL;
-    request.state = PyModule_GetState(module);
+    const State *state = PyModule_GetState(module);
+    request.state = state;
     request.origin = args[1];
     request.frame = args[2];
-    request.date = args[6];
+    request.date = NULL;
     request.count = request.topic_count = 0;
     request.begin = buffer.buf;
-    int is_usual = version >= FIRST_VERSION && version <= LAST_VERSION && position >= 0 && position <= buffer.len;
+    int is_usual = version >= FIRST_VERSION && version <= LAST_VERSION && position >= 0 && position <= buffer.len
+                && buffer.len <= state->inline_bytes_max;
     if (is_usual) {
         request.cursor = (Cursor){request.begin + position, request.begin + buffer.len, version >= FLEXIBLE_FROM};
         is_usual = check_all(&request);
@@ -965,6 +1048,7 @@ append(PyObject *module, PyObject *const *args, Py_ssize_t count)
         answer = settled ? acknowledgement(&request, version, correlation_id) : as_appends(&request);
     }
 end:
+    Py_XDECREF(request.date);
     release(&request);
     PyBuffer_Release(&buffer);
     return answer;
@@ -1010,22 +1094,36 @@ find_states(State *state)
         && find_slot(state->producers, "_entries", &state->producer_entries) == 0
         && find_slot(state->producers, "map_end_offset", &state->map_end_offset) == 0
         && find_slot(entry, "epoch", &state->producer_epoch) == 0) {
-        done = 0;
+        done = find_segments(&state->segments);
     }
     Py_XDECREF((PyObject *)entry);
     return done;
 }
 
 static int
+find_traffic(State *state)
+{
+    PyTypeObject *traffic = (PyTypeObject *)attribute_of("holdfast_log.broker.replication.traffic", "TopicTraffic");
+    int done = traffic == NULL || find_slot(traffic, "appends", &state->traffic_appends) < 0
+            || find_slot(traffic, "messages_in", &state->traffic_messages_in) < 0
+            || find_slot(traffic, "bytes_in", &state->traffic_bytes_in) < 0;
+    Py_XDECREF((PyObject *)traffic);
+    return done ? -1 : 0;
+}
+
+static int
 find_functions(State *state)
 {
-    state->append_batch = attribute_of("holdfast_log.broker.log._segment_append", "append_batch");
-    state->plain_header = attribute_of("holdfast_log.protocol.plain_produce", "plain_header");
+    state->crc32c = attribute_of("holdfast_log.protocol.checksum", "crc32c");
+    state->header = (PyTypeObject *)attribute_of("holdfast_log.protocol.batches", "BatchHeader");
     state->internal_topics = attribute_of("holdfast_log.coordinator.controller.topic_rules", "INTERNAL_TOPICS");
     state->broker_error = attribute_of("holdfast_log.protocol.errors", "BrokerError");
     state->result = (PyTypeObject *)attribute_of("holdfast_log.broker.log.append", "AppendResult");
     state->new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
-    return state->append_batch == NULL || state->plain_header == NULL || state->internal_topics == NULL
+    if (as_number(attribute_of("holdfast_log.broker.log.decompression", "INLINE_BYTES_MAX"), &state->inline_bytes_max) < 0) {
+        return -1;
+    }
+    return state->crc32c == NULL || state->header == NULL || state->internal_topics == NULL
                    || state->broker_error == NULL || state->result == NULL
                ? -1
                : 0;
@@ -1042,7 +1140,7 @@ execute(PyObject *module)
             return -1;
         }
     }
-    return find_append(state) < 0 || find_states(state) < 0 || find_functions(state) < 0 ? -1 : 0;
+    return find_append(state) < 0 || find_states(state) < 0 || find_traffic(state) < 0 || find_functions(state) < 0 ? -1 : 0;
 }
 
 static PyMethodDef methods[] = {

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from holdfast_log.broker.replication.admission import Origin
 from holdfast_log.broker.replication.appends import Append
@@ -13,12 +13,13 @@ def append(
         Mapping[str, Mapping[int, Partition]],
         RightToAcknowledge,
         tuple[Mapping[object, object], ...],
+        Mapping[object, object],
+        Callable[[], int],
     ],
     origin: Origin,
     frame: memoryview,
     version: int,
     position: int,
     correlation_id: int,
-    date_ms: int,
     /,
 ) -> list[Part] | tuple[int, int, list[Append]] | None: ...

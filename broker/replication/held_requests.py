@@ -35,16 +35,17 @@ class HeldRequests:
     """The produce requests that wait, for each partition in the order of their arrival."""
 
     def __init__(self) -> None:
-        self._queues: dict[TopicPartition, deque[HeldRequest]] = {}
+        self.queues: dict[TopicPartition, deque[HeldRequest]] = {}
+        """Read-only to others."""
 
     @property
     def are_any(self) -> bool:
         """Whether a request waits."""
-        return bool(self._queues)
+        return bool(self.queues)
 
     def is_behind(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether a request for these partitions has to wait for one before it."""
-        return any(partition in self._queues for partition in partitions)
+        return any(partition in self.queues for partition in partitions)
 
     def hold(
         self, appends: Sequence[Append], work: Sequence[Deferred[None]], proceed: Callable[[], None]
@@ -58,7 +59,7 @@ class HeldRequests:
             partitions = frozenset(append.topic_partition for append in appends)
             held = HeldRequest(appends, partitions, proceed, is_busy=bool(work))
             for partition in partitions:
-                self._queues.setdefault(partition, deque()).append(held)
+                self.queues.setdefault(partition, deque()).append(held)
         else:
             held.proceed, held.is_busy = proceed, bool(work)
             held.times += 1
@@ -68,7 +69,7 @@ class HeldRequests:
 
     def _proceeding(self, appends: Sequence[Append]) -> HeldRequest | None:
         """The request with these appends, which is the first of each of its partitions."""
-        queue = self._queues.get(appends[0].topic_partition) if appends else None
+        queue = self.queues.get(appends[0].topic_partition) if appends else None
         return queue[0] if queue and queue[0].appends is appends else None
 
     def _done(self, held: HeldRequest) -> None:
@@ -87,17 +88,17 @@ class HeldRequests:
     def _may_proceed(self, held: HeldRequest) -> bool:
         if held.is_busy:
             return False
-        queues = [self._queues.get(partition) for partition in held.partitions]
+        queues = [self.queues.get(partition) for partition in held.partitions]
         return all(queue is not None and queue[0] is held for queue in queues)
 
     def _remove(self, held: HeldRequest) -> list[HeldRequest]:
         """Remove a request that has proceeded. Returns those that are the first of a partition now."""
         first: dict[int, HeldRequest] = {}
         for partition in held.partitions:
-            queue = self._queues[partition]
+            queue = self.queues[partition]
             queue.popleft()
             if queue:
                 first[id(queue[0])] = queue[0]
             else:
-                del self._queues[partition]
+                del self.queues[partition]
         return list(first.values())

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from holdfast_log.broker.log.decompression import INLINE_BYTES_MAX
 from holdfast_log.broker.replication.admission import Origin
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.held_requests import HeldRequests
@@ -31,8 +30,14 @@ class UsualAppends:
 
     def __init__(self, replicas: Replicas, held_requests: HeldRequests) -> None:
         self.replicas = replicas
-        self._held_requests = held_requests
-        self._broker = replicas, replicas.topics, replicas.right_to_acknowledge, replicas.watched
+        self._broker = (
+            replicas,
+            replicas.topics,
+            replicas.right_to_acknowledge,
+            replicas.watched,
+            held_requests.queues,
+            replicas.date_ms,
+        )
 
     def append(
         self, origin: Origin, frame: memoryview, version: int, position: int, correlation_id: int
@@ -43,15 +48,9 @@ class UsualAppends:
         frame with its size and header, if it is answered now. If not, an append has failed, or is not yet as
         durable as the request wants: the caller has to answer.
         """
-        replicas = self.replicas
-        if (
-            _compiled is None
-            or self._held_requests.are_any
-            or replicas.is_handing_over
-            or len(frame) > INLINE_BYTES_MAX
-        ):
+        if _compiled is None:
             return None
         answer: list[Part] | CarriedOut | None = _compiled.append(
-            self._broker, origin, frame, version, position, correlation_id, replicas.date_ms()
+            self._broker, origin, frame, version, position, correlation_id
         )
         return answer

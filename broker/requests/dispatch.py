@@ -43,6 +43,7 @@ from holdfast_log.protocol.compiled import (
     WIRE,
     RequestDecoder,
     ResponseEncoder,
+    extension,
 )
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.headers import (
@@ -73,6 +74,8 @@ INTERNAL_ELEMENTS_FACTOR = 25
 """A controller's requests list a whole cluster; no client sends requests of that length."""
 
 
+_compiled = extension("_usual_dispatch", "broker.requests")
+"""None where every request is to be dispatched in Python."""
 _usual_fields = None if WIRE is None else WIRE.request_fields
 """As `request_fields`, compiled. Returns None for an unusual header, or one that is malformed."""
 
@@ -145,6 +148,7 @@ class Dispatcher:
         self._broker_routes: dict[int, _Route] = {}
         """Of requests from brokers, by their form."""
         self._flexible = flexible_requests()
+        self._table = self, self._flexible, self._routes, self._broker_routes
         self._elements_max = elements_max
         self._internal_elements_max = elements_max * INTERNAL_ELEMENTS_FACTOR
 
@@ -207,6 +211,11 @@ class Dispatcher:
             quotas = None
         began_s = quotas.seconds() if quotas is not None and quotas.measures_time else None
         try:
+            begun: Any = False
+            if _compiled is not None and quotas is None:
+                begun = _compiled.dispatch(self._table, connection, frame, reply)
+                if begun is True:
+                    return
             fields: RequestFields | None = None
             if _usual_fields is not None:
                 fields = _usual_fields(frame, self._flexible)
@@ -224,19 +233,16 @@ class Dispatcher:
             if connection.client_id != client_id:
                 connection.client_id = client_id
             if shortcut is not None and quotas is None:
-                begun = shortcut(connection, frame, version, position, correlation_id)
+                if begun is False:
+                    begun = shortcut(connection, frame, version, position, correlation_id)
                 if isinstance(begun, list):
                     if untimed := times.untimed:
                         times.untimed = untimed - 1
                     else:
-                        arrived_s = connection.began_s or connection.last_request_s
-                        times.add(connection.queued_s, arrived_s, 0.0, self.clock_s(), 0)
+                        self.note_time(connection, times)
                     reply.send(begun)
                     return
-                if begun is not None and not isinstance(begun, Begun):
-                    begun.wait(self, reply, encode, times)
-                    return
-                if begun is not None:
+                if isinstance(begun, Begun):
                     known = begun.request
                     call = RemoteCall(
                         self, connection, version, client_id, correlation_id, known, reply, encode, times
@@ -244,6 +250,9 @@ class Dispatcher:
                     self._run(handler, call, known, finish=begun.finish)
                     if reply.parts is None:
                         call.parked_s = self.clock_s()
+                    return
+                if begun is not None:
+                    begun.wait(self, reply, encode, times)
                     return
             if len(frame) > CLIENT_BYTES_MAX and not _may_be_large(connection, handler):
                 name = handler.request.api.name
@@ -282,6 +291,11 @@ class Dispatcher:
         charged.suspend()
         if reply.parts is None:
             charged.parked_s = self.clock_s()
+
+    def note_time(self, connection: ServerConnection, times: RequestTimes) -> None:
+        """Add the time that the connection's present request has taken, which is answered now."""
+        arrived_s = connection.began_s or connection.last_request_s
+        times.add(connection.queued_s, arrived_s, 0.0, self.clock_s(), 0)
 
     def _refuse_form(self, connection: ServerConnection, fields: RequestFields, reply: ReplySlot) -> None:
         """Refuse a request of an API or a version that does not exist here.

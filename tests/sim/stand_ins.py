@@ -50,6 +50,7 @@ from holdfast_log.broker.replication import (
     usual_fetch,
     waiting,
 )
+from holdfast_log.broker.requests import dispatch
 
 Patch: TypeAlias = tuple[Any, str, Any]
 """An object, the name of one of its attributes, and the attribute's new value."""
@@ -119,13 +120,26 @@ STAND_INS = (
         ),
     ),
     StandIn(
+        "_usual_dispatch",
+        ((dispatch, "_compiled", None),),
+        (dispatch,),
+        frozenset({"Dispatcher.dispatch", "Dispatcher.note_time"}),
+        # What has no shortcut is left to Python.
+        frozenset({"Dispatcher._add_routes", "ForBrokers.*", "parts_of", "_may_be_large"}),
+    ),
+    StandIn(
         "_usual_append",
         ((usual_append, "_compiled", None),),
-        (produce_handler, appends, replicas, preparation, append, log, producer_state, epochs),
+        (
+            produce_handler, appends, replicas, partition, preparation, append, log, producer_state, epochs,
+            segment, segment_indexes, traffic,
+        ),
         frozenset(
             {
                 "ProduceHandler.*", "Append.admit", "Append.append", "Append._*", "Replicas.append",
-                "prepare_append", "Log.append_prepared", "Log.write",
+                "Replicas.grown_unwatched", "Partition.advance_high_watermark", "prepare_append",
+                "Log.append_prepared", "Log.write", "Segment.append", "Segment._note_appended",
+                "Segment.has_room", "SegmentIndexes.add", "TopicTraffic.*",
             }
         ),
         frozenset(

@@ -329,7 +329,7 @@ def test_an_unexpected_failure_is_answered_and_the_connection_lives(
     (client, _), world = led.clients[0], led.worlds[0]
     monkeypatch.setattr(usual_append, "_compiled", led.counted)
     with monkeypatch.context() as patch:
-        patch.setattr(world.replicas, "grown_unwatched", None)
+        patch.delattr(partition_of(world), "_in_sync_needed_max")
         produced = only_produced(client.call(produce_request("t", batch(b"a"))))
     assert produced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert any(record.exc_info for record in caplog.records)
