@@ -11,6 +11,7 @@
 /* As in broker/network/turns.py: */
 #define LONG_BYTES (16 * 1024)
 #define SENDERS_MAX 32
+#define WAIT_S 0.001
 
 typedef struct {
     PyObject_HEAD
@@ -40,6 +41,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *due; /* a list */
+    double since_s;
     char is_open;
 } SendingTurn;
 
@@ -313,6 +315,9 @@ waits_with_outbox(Turns *self)
     }
     if (!self->is_due) {
         self->is_due = 1;
+        if (PyList_Size(sending->due) == 0) {
+            sending->since_s = self->last_activity_s;
+        }
         if (PyList_Append(sending->due, (PyObject *)self) < 0
             || (PyList_Size(sending->due) >= SENDERS_MAX && send_all_due(sending) < 0)) {
             return -1;
@@ -504,6 +509,11 @@ frames_received(Turns *self, PyObject *frames)
         return NULL;
     }
     self->last_activity_s = self->last_request_s = now_s;
+    SendingTurn *sending = (SendingTurn *)self->sending;
+    if (!is_none(self->sending) && sending->is_open && PyList_Size(sending->due) > 0
+        && now_s - sending->since_s > WAIT_S && send_all_due(sending) < 0) {
+        return NULL;
+    }
     Py_ssize_t replies = PyObject_Size(self->replies), waiting = PyObject_Size(self->waiting);
     if (replies < 0 || waiting < 0) {
         return NULL;
@@ -616,7 +626,18 @@ sending_end(SendingTurn *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+sending_flush(SendingTurn *self, PyObject *unused)
+{
+    if (send_all_due(self) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef sending_methods[] = {
+    {"flush", (PyCFunction)(void (*)(void))sending_flush, METH_NOARGS,
+     "Send what waits: a request that may take long is about to be handled."},
     {"begin", (PyCFunction)(void (*)(void))sending_begin, METH_NOARGS, "Several sockets are read now."},
     {"end", (PyCFunction)(void (*)(void))sending_end, METH_NOARGS, "They have been read: send what waits."},
     {NULL, NULL, 0, NULL},

@@ -197,6 +197,11 @@ class ServerConnection(Turns):
         """Have `handler` handle the requests from the next one on."""
         self._handler = handler
 
+    def may_take_long(self) -> None:
+        """The request that is being handled may take long: send what other connections have to send first."""
+        if self._sending.is_open:
+            self._sending.flush()
+
     def begin_handshake(self, exchange: Handshake) -> None:
         """Keep what the peer's proof is made of, until the peer sends it. A connection has one handshake."""
         self.has_handshake = True

@@ -58,21 +58,27 @@ SENDERS_MAX = 32
 """So many connections wait with their responses at most. Their clients go on while the next are served."""
 
 
+WAIT_S = 0.001
+"""Responses that have waited for so long are sent before the next request is handled."""
+
+
 class SendingTurn:
     """The connections whose responses are sent together, while the reactor reads from several.
 
     A response wakes the client that waits for it, and on a virtual machine that takes longer than to send
     it. A program with many connections, which would be woken for each response, is awake for those that
     follow at once. So responses wait for others, until the turn ends at the latest; one that is alone does
-    not wait. `begin` and `end` are called by the reactor.
+    not wait, and none does while a request is handled that may take long. `begin` and `end` are called by the
+    reactor.
     """
 
-    __slots__ = ("_due", "is_open")
+    __slots__ = ("_due", "_since_s", "is_open")
 
     def __init__(self) -> None:
         self.is_open = False
         """Whether responses wait."""
         self._due: list[Turns] = []
+        self._since_s = 0.0
 
     def begin(self) -> None:
         """Several sockets are read now."""
@@ -81,15 +87,23 @@ class SendingTurn:
     def end(self) -> None:
         """They have been read: send what waits."""
         self.is_open = False
-        self._send()
+        self.flush()
 
     def add(self, connection: Turns) -> None:
         """Send what the connection has in its outbox, in this turn."""
+        if not self._due:
+            self._since_s = connection._last_activity_s
         self._due.append(connection)
         if len(self._due) >= SENDERS_MAX:
-            self._send()
+            self.flush()
 
-    def _send(self) -> None:
+    def hurry(self, now_s: float) -> None:
+        """Send what has waited long, by the clock of the connections."""
+        if self._due and now_s - self._since_s > WAIT_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits: a request that may take long is about to be handled."""
         due, self._due = self._due, []
         for connection in due:
             try:
@@ -132,6 +146,8 @@ class Turns:
         if self.close_reason is not None:
             return
         self._last_activity_s = self.last_request_s = self._clock_s()
+        if self._sending.is_open:
+            self._sending.hurry(self.last_request_s)
         if (
             len(frames) == 1
             and not (self._replies or self._waiting or self._in_turn or self._is_paused)

@@ -254,6 +254,7 @@ class Dispatcher:
                 if begun is not None:
                     begun.wait(self, reply, encode, times)
                     return
+            connection.may_take_long()
             if len(frame) > CLIENT_BYTES_MAX and not _may_be_large(connection, handler):
                 name = handler.request.api.name
                 reason = f"its {name} request has {len(frame)} bytes; allowed are {CLIENT_BYTES_MAX}"

@@ -14,7 +14,7 @@ from holdfast_log.broker.network.connection import (
     ServerConnection,
 )
 from holdfast_log.broker.network.rotation import TURN_S
-from holdfast_log.broker.network.turns import SENDERS_MAX, SendingTurn
+from holdfast_log.broker.network.turns import SENDERS_MAX, WAIT_S, SendingTurn
 from holdfast_log.protocol.frames import SIZE
 from tests.models.wires import PEER, FakeWire
 
@@ -125,6 +125,26 @@ def test_so_many_responses_do_not_wait_for_the_end_of_the_turn() -> None:
     sending.end()
     assert [each.wire.sends for each in served] == [1] * (SENDERS_MAX + 1)
     assert all(each.connection.is_idle and not each.wire.is_paused for each in served)
+
+
+def test_responses_do_not_wait_while_others_take_long() -> None:
+    sending = SendingTurn()
+    served, slow, later = Served(sending), Served(sending), Served(sending)
+    slow.clock = later.clock = served.clock
+    for each in (slow, later):
+        each.connection._clock_s = served.clock.seconds
+    sending.begin()
+    served.receive(b"now")
+    slow.receive(b"slow")
+    assert served.wire.sends == 0
+    slow.connection.may_take_long()
+    assert served.wire.sends == 1
+    slow.replies[0].send([b"done"])
+    served.clock.advance(2 * WAIT_S)
+    later.receive(b"now")
+    assert (slow.wire.sends, later.wire.sends) == (1, 0)
+    sending.end()
+    assert (served.wire.sends, slow.wire.sends, later.wire.sends) == (1, 1, 1)
 
 
 def test_a_connection_that_closes_before_the_turn_ends_sends_nothing() -> None:
