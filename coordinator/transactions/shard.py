@@ -35,6 +35,7 @@ from holdfast_log.coordinator.transactions.effects import (
 )
 from holdfast_log.coordinator.transactions.epochs import (
     BUMPING_VERSION,
+    EPOCH_MAX,
     NextEpoch,
     ProducerName,
     after_end,
@@ -140,7 +141,7 @@ class TransactionShard:
             if transaction.state.is_ending and not transaction.partitions:
                 self._complete(result, transactional_id, transaction, now_ms)
             elif outcome(transaction.state, _E.TIME_OUT) is _S.PREPARE_EPOCH_FENCE:
-                self._fence(result, transactional_id, transaction, now_ms)
+                self._fence(result, transactional_id, transaction, now_ms, may_go_on=True)
             elif outcome(transaction.state, _E.EXPIRE) is _S.DEAD:
                 self._store(result, transactional_id, None)
         return result
@@ -241,8 +242,7 @@ class TransactionShard:
         producer: ProducerName,
         partitions: Iterable[TopicPartition],
     ) -> TransactionResult:
-        """Whether an open transaction has the partitions: TRANSACTION_ABORTABLE for each that it lacks
-        (KIP-890)."""
+        """Answers TRANSACTION_ABORTABLE for each partition that the open transaction lacks (KIP-890)."""
         result = TransactionResult()
         transaction = self._transactions.get(transactional_id)
         error = _check_producer(transaction, producer)
@@ -369,20 +369,27 @@ class TransactionShard:
             result.reply(request, _answer(ProducerName(new_producer_id, 0)))
 
     def _fence(
-        self, result: TransactionResult, transactional_id: str, transaction: Transaction, now_ms: int
+        self,
+        result: TransactionResult,
+        transactional_id: str,
+        transaction: Transaction,
+        now_ms: int,
+        *,
+        may_go_on: bool = False,
     ) -> None:
-        """Abort an open transaction under the next epoch, which no producer gets."""
-        fenced = replace(
+        """Abort an open transaction under the next epoch. No producer gets it, unless its own one `may_go_on`
+        and gets a new epoch with each end: then its abort counts as a repetition of this one (KIP-890)."""
+        epoch = transaction.producer_epoch + 1
+        state = outcome(_S.PREPARE_EPOCH_FENCE, _E.FENCED)
+        assert isinstance(state, TransactionState)
+        aborted = replace(
             transaction,
-            state=_S.PREPARE_EPOCH_FENCE,
-            producer_epoch=transaction.producer_epoch + 1,
+            state=state,
+            producer_epoch=epoch,
             last_producer_epoch=NO_PRODUCER_EPOCH,
-            client_version=0,
+            client_version=transaction.client_version if may_go_on and epoch < EPOCH_MAX else 0,
             updated_ms=now_ms,
         )
-        state = outcome(fenced.state, _E.FENCED)
-        assert isinstance(state, TransactionState)
-        aborted = replace(fenced, state=state)
         self._store(result, transactional_id, aborted)
         result.claims.append(_markers(transactional_id, aborted))
 

@@ -47,9 +47,23 @@ def finishes_nothing(self: Any, now_ms: int) -> Any:
     return result
 
 
-def keeps_its_epoch(self: Any, result: Any, name: str, transaction: Any, now_ms: int) -> None:
+def keeps_its_epoch(
+    self: Any, result: Any, name: str, transaction: Any, now_ms: int, *, may_go_on: bool = False
+) -> None:
     lowered = replace(transaction, producer_epoch=transaction.producer_epoch - 1)
-    _fence(self, result, name, lowered, now_ms)
+    _fence(self, result, name, lowered, now_ms, may_go_on=may_go_on)
+
+
+def nobody_goes_on(
+    self: Any, result: Any, name: str, transaction: Any, now_ms: int, *, may_go_on: bool = False
+) -> None:
+    _fence(self, result, name, transaction, now_ms)
+
+
+def everybody_goes_on(
+    self: Any, result: Any, name: str, transaction: Any, now_ms: int, *, may_go_on: bool = False
+) -> None:
+    _fence(self, result, name, transaction, now_ms, may_go_on=True)
 
 
 def any_producer(transaction: Any, producer: Any) -> ErrorCode:
@@ -115,7 +129,15 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     ),
     "a transaction that times out keeps its epoch": (
         TransactionShard, "_fence", keeps_its_epoch,
-        lambda: of_shard.test_a_producer_whose_transaction_was_aborted_for_it_is_fenced(False),
+        of_shard.test_a_producer_whose_transaction_has_timed_out_is_fenced,
+    ),
+    "a producer with an epoch for each transaction is fenced by a time-out": (
+        TransactionShard, "_fence", nobody_goes_on,
+        of_shard.test_a_producer_with_an_epoch_for_each_transaction_goes_on_after_a_time_out,
+    ),
+    "a producer goes on whose successor has aborted its transaction": (
+        TransactionShard, "_fence", everybody_goes_on,
+        lambda: of_shard.test_a_successor_aborts_what_its_predecessor_has_open_and_fences_it(True),
     ),
     "verification admits everything": (
         TransactionShard, "verify_partitions", admits_everything,

@@ -73,6 +73,16 @@ def test_a_producer_begins_the_next_transaction_only_when_all_markers_are_writte
     assert world[ID].partitions == {A1}
 
 
+def test_an_aborted_transaction_is_not_committed_any_more() -> None:
+    world = Coordinator()
+    producer = world.producer()
+    world.add(producer, A0)
+    assert world.end(producer, is_commit=False).error is ErrorCode.NONE
+    for _ in range(2):
+        assert world.end(producer).error is ErrorCode.INVALID_TXN_STATE
+        world.mark()
+
+
 def test_markers_of_an_earlier_transaction_do_not_complete_a_later_one() -> None:
     world = Coordinator()
     producer = world.producer()
@@ -114,34 +124,71 @@ def test_a_new_coordinator_leaves_open_transactions_open() -> None:
 # -- fencing -------------------------------------------------------------------------------------------------
 
 
-def test_a_successor_aborts_what_its_predecessor_has_open_and_fences_it() -> None:
+@pytest.mark.parametrize("bumps", [False, True])
+def test_a_successor_aborts_what_its_predecessor_has_open_and_fences_it(bumps: bool) -> None:
     world = Coordinator()
     old = world.producer()
-    world.add(old, A0)
+    world.add(old, A0, client_version=2 if bumps else 0)
     assert world.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
     (markers,) = world.markers
     assert not markers.is_commit
     assert markers.producer_epoch == old.epoch + 1, "the marker fences the old producer in the partitions"
-    assert world.end(old).error is ErrorCode.PRODUCER_FENCED
+    assert world.end(old, bumps=bumps).error is ErrorCode.PRODUCER_FENCED
+    assert world.end(old, is_commit=False, bumps=bumps).error is ErrorCode.PRODUCER_FENCED
     assert world.add(old, A1).error is ErrorCode.PRODUCER_FENCED
     world.mark()
+    assert world.end(old, is_commit=False, bumps=bumps).error is ErrorCode.PRODUCER_FENCED
     new = world.producer()
     assert new == ProducerName(old.producer_id, old.epoch + 2)
     assert world.end(old, is_commit=False).error is ErrorCode.PRODUCER_FENCED
 
 
-@pytest.mark.parametrize("bumps", [False, True])
-def test_a_producer_whose_transaction_was_aborted_for_it_is_fenced(bumps: bool) -> None:
+def test_a_producer_whose_transaction_has_timed_out_is_fenced() -> None:
     world = Coordinator()
     producer = world.producer()
-    world.add(producer, A0, client_version=2 if bumps else 0)
+    world.add(producer, A0)
     world.tick(TIMEOUT_MS)
     assert world[ID].state is _S.PREPARE_ABORT
     assert world[ID].producer_epoch == producer.epoch + 1
     for _ in range(2):
         for is_commit in (True, False):
-            assert world.end(producer, is_commit=is_commit, bumps=bumps).error is ErrorCode.PRODUCER_FENCED
+            assert world.end(producer, is_commit=is_commit).error is ErrorCode.PRODUCER_FENCED
         world.mark()
+
+
+def test_a_producer_with_an_epoch_for_each_transaction_goes_on_after_a_time_out() -> None:
+    """Its abort counts as a repetition of the one that its time-out began (KIP-890); what it wrote late is
+    fenced by the markers."""
+    world = Coordinator()
+    producer = world.producer()
+    world.add(producer, A0, client_version=2)
+    world.tick(TIMEOUT_MS)
+    assert world.markers[-1].producer_epoch == producer.epoch + 1
+    world.take_over()
+    assert world.add(producer, A1, client_version=2).error is ErrorCode.PRODUCER_FENCED
+    assert world.end(producer, bumps=True).error is ErrorCode.INVALID_TXN_STATE
+    abort = world.end(producer, bumps=True, is_commit=False)
+    assert abort.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.mark()
+    assert world.end(producer, bumps=True).error is ErrorCode.INVALID_TXN_STATE
+    answer = world.end(producer, bumps=True, is_commit=False)
+    assert answer_of(answer) == (producer.producer_id, producer.epoch + 1)
+    goes_on = ProducerName(*answer_of(answer))
+    assert world.add(goes_on, A0, client_version=2).error is ErrorCode.NONE
+    assert world.end(goes_on, bumps=True).error is ErrorCode.NONE
+
+
+def test_a_producer_that_times_out_in_its_last_epoch_is_fenced() -> None:
+    """Nobody may write with the epoch after it."""
+    world = Coordinator()
+    producer = _at_epoch(world, EPOCH_MAX - 1)
+    world.add(producer, A0, client_version=2)
+    world.tick(TIMEOUT_MS)
+    assert world[ID].producer_epoch == EPOCH_MAX
+    for _ in range(2):
+        assert world.end(producer, bumps=True, is_commit=False).error is ErrorCode.PRODUCER_FENCED
+        world.mark()
+    assert world.producer() == ProducerName(world.ids, 0)
 
 
 def test_a_transaction_is_aborted_when_its_time_is_over_and_not_before() -> None:
@@ -246,6 +293,16 @@ def test_each_end_raises_the_epoch() -> None:
         wrong = world.end(producer, bumps=True, is_commit=epoch == 2)
         assert wrong.error is ErrorCode.INVALID_TXN_STATE
         producer = ProducerName(*answer_of(answer))
+
+
+def test_leaders_add_one_partition_after_the_other() -> None:
+    world = Coordinator()
+    producer = world.producer()
+    for partition in (A0, A1, B0):
+        assert world.add(producer, partition, client_version=2).error is ErrorCode.NONE
+    world.take_over()
+    world.end(producer, bumps=True)
+    assert world.markers[-1].partitions == {A0, A1, B0}
 
 
 def test_a_repeated_end_is_known_to_a_new_coordinator() -> None:
