@@ -273,6 +273,13 @@ class ManagedRebalancer:
         else:
             self._remove(group, result, consumer_id, now_ms)
 
+    def offsets_settled(self, group: ManagedGroup, result: ShardResult, now_ms: int) -> None:
+        """An open transaction that had offsets of the group has ended, or others count instead of them: a
+        rebalance may have waited for that. Its members begin at the group's offsets, and read nothing twice
+        that a transaction has committed."""
+        if group.is_rebalancing:
+            self._complete_if_all_registered(group, result, now_ms)
+
     def unused_expired(self, group: ManagedGroup, result: ShardResult) -> None:
         if group.ephemeral and group.state is GroupState.EMPTY:
             self.delete(group, result)
@@ -317,6 +324,9 @@ class ManagedRebalancer:
         self.keep_alive(group, member, now_ms)
         if group.is_rebalancing or member.must_register:
             self._complete_if_all_registered(group, result, now_ms)
+        elif self._topics.may_be_replaced(group):
+            # Its former process may have left a transaction open: it begins where that ends.
+            self._begin_rebalance(group, result, now_ms)
         else:
             # No rebalance is in progress: the consumer has restarted, or lost the answer. It keeps its
             # partitions under a new generation, which fences its former process.
@@ -343,7 +353,8 @@ class ManagedRebalancer:
         if not group.all_registered():
             return
         if group.is_rebalancing:
-            self._complete_rebalance(group, result, now_ms)
+            if not group.members or not self._topics.may_be_replaced(group):
+                self._complete_rebalance(group, result, now_ms)
         elif group.rewinds:
             self._complete_rewinds(group, result, now_ms)
 

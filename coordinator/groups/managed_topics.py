@@ -68,6 +68,10 @@ class ManagedTopics:
         committed = self._offsets.get(group.group_id, partition)
         return NO_OFFSET if committed is None else committed.offset
 
+    def may_be_replaced(self, group: ManagedGroup) -> bool:
+        """Whether an open transaction may replace an offset of the group (KIP-447)."""
+        return self._offsets.pending.has_any(group.group_id)
+
     def commit(
         self, group: ManagedGroup, result: ShardResult, partition: TopicPartition, offset: int, now_ms: int
     ) -> None:

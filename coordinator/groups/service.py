@@ -116,7 +116,9 @@ class GroupService(ShardHosts[GroupShard]):
         """The log of a partition of `__consumer_offsets` has the end marker of a producer's transaction."""
         host = self._hosts.get(partition_index)
         if host is not None:
-            host.apply(lambda shard, now: shard.transaction_ended(producer_id, is_commit=is_commit))
+            host.apply(
+                lambda shard, now_ms: shard.transaction_ended(producer_id, is_commit=is_commit, now_ms=now_ms)
+            )
 
     def expire_offsets(self) -> None:
         """Delete expired offsets of all groups, in batches over several reactor turns."""

@@ -114,10 +114,11 @@ class GroupShard:
         """Restore one record of a transaction that the log's end leaves open. Raises `MalformedRecord`."""
         self._store.replay_open(stamp, key, value)
 
-    def transaction_ended(self, producer_id: int, *, is_commit: bool) -> ShardResult:
+    def transaction_ended(self, producer_id: int, *, is_commit: bool, now_ms: int) -> ShardResult:
         """The log has the end marker of a producer's transaction: its offsets count, or are gone."""
-        self._store.transaction_ended(producer_id, is_commit=is_commit)
-        return ShardResult()
+        result = ShardResult()
+        self._store.transaction_ended(result, producer_id, is_commit=is_commit, now_ms=now_ms)
+        return result
 
     def loaded(self, now_ms: int) -> ShardResult:
         """All records have been replayed; requests may follow."""
@@ -258,6 +259,8 @@ class GroupShard:
             outcomes.append((offset.partition, ErrorCode.NONE))
         self._store.drop_if_unused(group_id)
         result.reply(request, PartitionErrorsAnswer(ErrorCode.NONE, outcomes))
+        if stamp is None:
+            self._store.offsets_settled(group_id, result, now_ms)
         return result
 
     def fetch_offsets(

@@ -16,6 +16,7 @@ from holdfast_log.coordinator.groups.consumer_topics import ClusterTopics, NoTop
 from holdfast_log.coordinator.groups.deadlines import TimerKey
 from holdfast_log.coordinator.groups.effects import ShardResult
 from holdfast_log.coordinator.groups.kinds import GroupKind
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_kind import ManagedKind
 from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
@@ -114,12 +115,21 @@ class GroupStore:
                 pending = self.offsets.pending.next(decode_offset_value(value))
                 self.offsets.restore_pending(PendingKey(stamp.producer_id, group_id, partition), pending)
 
-    def transaction_ended(self, producer_id: int, *, is_commit: bool) -> None:
-        """A producer's transaction has ended, by the marker in the log: no record is written."""
+    def transaction_ended(
+        self, result: ShardResult, producer_id: int, *, is_commit: bool, now_ms: int
+    ) -> None:
+        """A producer's transaction has ended, by the marker in the log: no record is written for that."""
         for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit):
             if self.offsets.has_any(group_id):
                 self.groups.setdefault(group_id, ClassicGroup(group_id))
             self.drop_if_unused(group_id)
+            self.offsets_settled(group_id, result, now_ms)
+
+    def offsets_settled(self, group_id: str, result: ShardResult, now_ms: int) -> None:
+        """Go on with what may have waited until no open transaction can replace offsets of a group."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ManagedGroup):
+            self.managed_rebalancer.offsets_settled(group, result, now_ms)
 
     def loaded(self, result: ShardResult, now_ms: int) -> None:
         """All records have been replayed: each member has one session timeout from now to send a

@@ -178,7 +178,7 @@ class FakeGroups(ShardHost):
         """The transaction coordinator has written its marker to the groups' partition."""
         ended = self.open.pop(producer_id, [])
         self.log += [record for _, record in ended] if is_commit else []
-        self.perform(self.shard.transaction_ended(producer_id, is_commit=is_commit))
+        self.perform(self.shard.transaction_ended(producer_id, is_commit=is_commit, now_ms=self.time_ms()))
 
     # Called by the handlers
 

@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 from holdfast_log.coordinator.groups.consumer_protocol import subscribed_topics
-from holdfast_log.coordinator.groups.effects import DeleteAnswer, ManagedGroupInfo, ManagedListAnswer
+from holdfast_log.coordinator.groups.effects import (
+    DeleteAnswer,
+    ManagedGroupInfo,
+    ManagedListAnswer,
+    PartitionErrorsAnswer,
+)
 from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.shard import OffsetToCommit
+from holdfast_log.coordinator.shards.effects import ProducerStamp
 from holdfast_log.protocol.consumer_protocol import decode_assignment
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
 
@@ -507,6 +515,69 @@ class TestRewind:
     def test_a_rewind_of_an_unknown_group_is_refused(self, world: GroupWorld) -> None:
         rewind = world.send_rewind(orders(0, at=5))
         assert world.rewound(rewind) == {("orders", 0): (-1, ErrorCode.GROUP_ID_NOT_FOUND)}
+
+
+class TestOpenTransactions:
+    """Nobody begins at an offset that an open transaction may replace (KIP-447)."""
+
+    def commit_in_transaction(self, world: GroupWorld, offset: int) -> ErrorCode:
+        request = world.new_request()
+        offsets = [OffsetToCommit(TopicPartition("orders", 0), offset)]
+        stamp = ProducerStamp(7, 0)
+        world.perform(world.shard.commit_offsets(request, "g", offsets, now_ms=world.now_ms, stamp=stamp))
+        ((_, error),) = world.answer(request, PartitionErrorsAnswer).partitions
+        return error
+
+    def end(self, world: GroupWorld, *, is_commit: bool = True) -> None:
+        world.perform(world.shard.transaction_ended(7, is_commit=is_commit, now_ms=world.now_ms))
+
+    @pytest.mark.parametrize("is_commit", [True, False])
+    def test_a_rebalance_waits_for_the_end_of_a_transaction_with_offsets(
+        self, world: GroupWorld, is_commit: bool
+    ) -> None:
+        generation = world.registered_group("a")
+        world.commit(3, Member("a", generation))
+        assert self.commit_in_transaction(world, 8) == ErrorCode.NONE
+        newcomer, other = world.send_register("b"), world.send_register("a")
+        world.wait(3 * SESSION_MS)
+        assert world.is_waiting(newcomer)
+        assert world.is_waiting(other)
+        self.end(world, is_commit=is_commit)
+        owned = {**world.owned(newcomer), **world.owned(other)}
+        assert owned == {**orders(1, 2, 3), **orders(0, at=8 if is_commit else 3)}
+
+    def test_a_consumer_that_registers_again_waits_for_what_its_former_process_has_open(
+        self, world: GroupWorld
+    ) -> None:
+        world.registered_group("a")
+        self.commit_in_transaction(world, 8)
+        again = world.send_register("a")
+        assert world.is_waiting(again)
+        self.end(world)
+        assert world.owned(again)["orders", 0] == 8
+
+    def test_an_offset_that_counts_instead_ends_the_wait(self, world: GroupWorld) -> None:
+        generation = world.registered_group("a")
+        self.commit_in_transaction(world, 8)
+        newcomer = world.send_register("b")
+        assert world.commit(9, Member("a", generation)) == ErrorCode.NONE
+        other = world.send_register("a")
+        assert {**world.owned(newcomer), **world.owned(other)}["orders", 0] == 9
+
+    def test_members_of_a_stable_group_go_on(self, world: GroupWorld) -> None:
+        generation = world.registered_group("a")
+        self.commit_in_transaction(world, 8)
+        assert world.consumer_heartbeat("a", generation).error == ErrorCode.NONE
+        self.end(world)
+        assert world.consumer_heartbeat("a", generation).error == ErrorCode.NONE
+
+    def test_a_group_that_its_last_member_leaves_does_not_wait(self, world: GroupWorld) -> None:
+        world.registered_group("a")
+        self.commit_in_transaction(world, 8)
+        world.leave(("a", None))
+        assert listed(world)[0].members == ()
+        self.end(world)
+        assert world.owned(world.send_register("b"))["orders", 0] == 8
 
 
 class TestFailover:

@@ -46,7 +46,8 @@ class Group:
         return error
 
     def end(self, stamp: ProducerStamp, *, is_commit: bool = True) -> None:
-        assert not self.shard.transaction_ended(stamp.producer_id, is_commit=is_commit).records
+        ended = self.shard.transaction_ended(stamp.producer_id, is_commit=is_commit, now_ms=0)
+        assert not ended.records
 
     def offset(self, partition: TopicPartition = T0) -> int:
         return self._fetched(partition, require_stable=False).offset

@@ -13,6 +13,8 @@ from holdfast_log.broker.shards.replay import LatestRecords
 from holdfast_log.broker.transactions import markers as sender
 from holdfast_log.broker.transactions.group_guards import GroupGuards
 from holdfast_log.broker.transactions.markers import MarkerSender
+from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
+from holdfast_log.coordinator.groups.managed_topics import ManagedTopics
 from holdfast_log.coordinator.groups.offsets import GroupOffsets
 from holdfast_log.coordinator.groups.pending_offsets import PendingOffsets
 from holdfast_log.coordinator.shards.hosted_shard import HostedShard
@@ -23,7 +25,9 @@ from holdfast_log.protocol.errors import ErrorCode
 from tests.broker.shards import test_replay as of_replay
 from tests.broker.transactions import test_group_guards as of_guards
 from tests.broker.transactions import test_markers as of_markers
+from tests.coordinator.groups import test_managed_groups as of_managed
 from tests.coordinator.groups import test_pending_offsets as of_offsets
+from tests.coordinator.groups.world import GroupWorld
 from tests.coordinator.transactions import test_durable_decisions as of_decisions
 from tests.coordinator.transactions import test_shard as of_shard
 
@@ -154,6 +158,16 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "offsets of an aborted transaction count": (
         GroupOffsets, "end_transaction", aborted_offsets_count,
         of_offsets.test_offsets_of_an_aborted_transaction_are_gone,
+    ),
+    "a managed group hands out offsets that a transaction may replace": (
+        ManagedTopics, "may_be_replaced", lambda self, group: False,
+        lambda: of_managed.TestOpenTransactions()
+        .test_a_rebalance_waits_for_the_end_of_a_transaction_with_offsets(GroupWorld(orders=4), True),
+    ),
+    "a managed group waits for a transaction that has ended": (
+        ManagedRebalancer, "offsets_settled", lambda self, group, result, now_ms: None,
+        lambda: of_managed.TestOpenTransactions()
+        .test_a_rebalance_waits_for_the_end_of_a_transaction_with_offsets(GroupWorld(orders=4), True),
     ),
     "an earlier offset in the log counts because its transaction ends later": (
         PendingOffsets, "keys_of", lambda self, group_id, partition: [],
