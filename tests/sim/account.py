@@ -60,6 +60,9 @@ def _actors(plan: Plan) -> Iterator[str]:
         ids = _count(plan.transactions.ids, "transactional id")
         timeout = f"with a timeout of {plan.transactions.timeout_ms} ms"
         yield f"Producers of {ids} wrote transactions to {plan.transactions.topic}, {timeout}."
+        if plan.transactions.owners:
+            owners = _count(plan.transactions.owners, "owner")
+            yield f"{owners} contended for {plan.transactions.estate}-0, and wrote to it in transactions."
     if plan.quotas is not None:
         changes = _listed([f"{change} after {change.at_s:.1f} s" for change in plan.quotas.changes])
         yield f"mw0 and mw1 wrote to metered-0, and mr0 read it, under quotas: {changes}."

@@ -59,6 +59,16 @@ class StoredLog:
         }
 
     @property
+    def written(self) -> dict[int, bytes]:
+        """Record values by offset, without those of the markers that end transactions."""
+        return {
+            stored.header.base_offset + number: value
+            for stored in self.batches
+            if not stored.header.is_control
+            for number, value in enumerate(stored.values)
+        }
+
+    @property
     def rows(self) -> dict[int, tuple[bytes | None, bytes | None]]:
         """Keys and values by offset."""
         found: dict[int, tuple[bytes | None, bytes | None]] = {}

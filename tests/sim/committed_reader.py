@@ -23,7 +23,6 @@ from holdfast_log.protocol.messages.offset_fetch import (
 )
 from tests.sim.client import Client, Surroundings
 from tests.sim.consumer import Consumer, Reading
-from tests.sim.history import Incarnation
 from tests.sim.told_offsets import ToldOffsets
 from tests.sim.transaction_history import NOTHING, TransactionHistory
 from tests.sim.transactor import group_of
@@ -49,27 +48,15 @@ class CommittedReader(Consumer):
     ) -> None:
         super().__init__(around, name, follows=follows, version=version, told=told)
         self._transactions = transactions
-        self._stable: dict[Incarnation, tuple[tuple[int, int], int]] = {}
-        """The last stable offset that each partition's leader has told, and who that was."""
 
     def limit_of(self, row: PartitionData) -> int:
         return row.last_stable_offset
 
     def note_offsets(self, reading: Reading, told_by: tuple[int, int], row: PartitionData) -> None:
         super().note_offsets(reading, told_by, row)
-        stable = row.last_stable_offset
-        known_by, known = self._stable.get(reading.place, (told_by, 0))
-        if known_by == told_by and stable < known:
-            self.history.violation(
-                f"{self.name} got last stable offset {stable} of {reading.place} after {known}, in the same "
-                f"leader epoch {told_by[0]}"
-            )
-        if not 0 <= stable <= row.high_watermark:
-            self.history.violation(
-                f"{self.name} got last stable offset {stable} of {reading.place}, beyond high watermark "
-                f"{row.high_watermark}"
-            )
-        self._stable[reading.place] = (told_by, max(stable, known) if known_by == told_by else stable)
+        self._transactions.told_stable(
+            self.name, reading.place, told_by, row.last_stable_offset, row.high_watermark
+        )
 
     def got(
         self, reading: Reading, records: memoryview, headers: Sequence[BatchHeader], row: PartitionData

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
 from tests.sim.drawn_faults import has_long_fault, with_undisturbed_fault
@@ -37,6 +38,7 @@ _ALONE_SHARE = 0.6
 _CUT_PASS_SHARE = 0.8
 _DEFAULT_QUOTAS_SHARE = 0.5
 _LEFT_OUT_SHARE = 0.75
+_OWNED_TRANSACTIONS_SHARE = 0.5
 _EXCLUSIVE = tuple(mode for mode in ProducerAccessMode if mode is not ProducerAccessMode.SHARED)
 _SHARED_OR_FENCING = (ProducerAccessMode.SHARED, ProducerAccessMode.EXCLUSIVE_WITH_FENCING)
 
@@ -306,9 +308,10 @@ def with_transactions(plan: Plan, rng: random.Random) -> Plan:
     not take much longer."""
     beside = [topic.name for topic in plan.topics[1:]]
     plan = without(plan, [name for name in beside if rng.random() < _LEFT_OUT_SHARE])
-    topic = Topic("ledger", rng.randint(2, 3), plan.shape.replicas, plan.topics[0].configs)
+    configs = plan.topics[0].configs
+    topics = [Topic("ledger", rng.randint(2, 3), plan.shape.replicas, configs)]
     transactions = TransactionsPlan(
-        topic.name,
+        topics[0].name,
         ids=rng.randint(1, 3),
         timeout_ms=rng.choice([2500, 6000]),
         pause_s=rng.choice([0.1, 0.5]),
@@ -320,8 +323,13 @@ def with_transactions(plan: Plan, rng: random.Random) -> Plan:
         "transaction.state.log.replication.factor": plan.shape.replicas,
         "transaction.state.log.min.isr": plan.shape.min_in_sync,
         "transaction.state.log.segment.bytes": rng.choice([1024, 100 * 1024 * 1024]),
-        "transaction.version": rng.choice([0, 1]),
     }
+    version = settings["transaction.version"] = rng.choice([0, 1, 2, 2])
+    transactions = dataclasses.replace(transactions, bumps=version >= BUMPING_VERSION)
+    if rng.random() < _OWNED_TRANSACTIONS_SHARE:
+        policy = ("single.writer", rng.choice(["required", "claimed"]))
+        topics.append(Topic("estate", 1, plan.shape.replicas, (*configs, policy), is_owned=True))
+        transactions = dataclasses.replace(transactions, owners=rng.randint(2, 3), estate="estate")
     return dataclasses.replace(
-        plan, topics=(*plan.topics, topic), transactions=transactions, settings=settings
+        plan, topics=(*plan.topics, *topics), transactions=transactions, settings=settings
     )

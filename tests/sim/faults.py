@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.coordinator.transactions.partitions import TRANSACTIONS_TOPIC
 from holdfast_log.coordinator.znodes.brokers import broker_path
 from holdfast_log.coordinator.znodes.controller import CONTROLLER_BROKERS
 from holdfast_log.coordinator.zookeeper.interface import Delete, WriteOperation
@@ -38,6 +39,8 @@ from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
 if TYPE_CHECKING:
     from tests.sim.scenario import Story
 
+_COORDINATOR_SHARE = 0.5
+"""The share of aimed faults, in seeds with transactions, that hit a coordinator of transactions."""
 _RETURN_S_MAX = 10.0
 _TWO_FALL_SHARE = 0.3
 _FOLLOW_UP_S = 0.05
@@ -170,6 +173,9 @@ class Faults:
         machines = self.cluster.machines
         if not strike.is_aimed:
             return self.rng.choice(machines)
+        if self._story.plan.transactions is not None and self.rng.random() < _COORDINATOR_SHARE:
+            coordinators = [machine for machine in machines if _coordinates_transactions(machine)]
+            return self.rng.choice(coordinators or machines)
         important = [
             machine
             for machine in machines
@@ -1008,6 +1014,13 @@ class Faults:
             network.weather = before
 
         return calm
+
+
+def _coordinates_transactions(machine: Machine) -> bool:
+    return any(
+        partition.topic == TRANSACTIONS_TOPIC and isinstance(partition.role, Leadership)
+        for partition in machine.partitions()
+    )
 
 
 def _has_sound_disks(machine: Machine) -> bool:

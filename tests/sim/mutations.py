@@ -41,6 +41,9 @@ from tests.sim.mutants import (
     sequences,
     storage,
     time,
+    transaction_epochs,
+    transaction_logs,
+    transaction_owners,
     transactions,
     without_zookeeper,
 )
@@ -76,6 +79,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     *cleaning.MUTATIONS,
     *transactions.MUTATIONS,
     *markers.MUTATIONS,
+    *transaction_logs.MUTATIONS,
+    *transaction_epochs.MUTATIONS,
+    *transaction_owners.MUTATIONS,
 )
 
 RARE: tuple[Mutation, ...] = (
@@ -106,6 +112,10 @@ RARE: tuple[Mutation, ...] = (
     *cleaning.RARE,
     *quotas.RARE,
     *producers.RARE,
+    *transactions.RARE,
+    *transaction_logs.RARE,
+    *transaction_epochs.RARE,
+    *transaction_owners.RARE,
 )
 """Bugs that a campaign rarely catches, and hunts only if they are named. `tests/sim/test_rare_bugs.py` has a
 fixed scenario for each."""

@@ -332,7 +332,7 @@ class OwnerHistory:
         latest: Told | None = None
         foreign = ""
         """Who else has written since the latest record of an exclusive owner."""
-        for offset, value in sorted(log.values.items()):
+        for offset, value in sorted(log.written.items()):
             writer = writers.get(value)
             if writer is None:
                 foreign = f"the record {value!r} of a stranger"

@@ -96,7 +96,11 @@ def _transactions(plan: Plan, names: Collection[str]) -> TransactionsPlan | None
     kept = plan.transactions
     if kept is None or kept.topic in names:
         return None
-    return replace(kept, has_offsets=kept.has_offsets and "offsets" not in names)
+    return replace(
+        kept,
+        has_offsets=kept.has_offsets and "offsets" not in names,
+        owners=0 if kept.estate in names else kept.owners,
+    )
 
 
 def _tenants(tenants: TenantsPlan, names: Collection[str]) -> TenantsPlan | None:

@@ -172,13 +172,17 @@ class QuotasPlan:
 class TransactionsPlan:
     """Producers with `ids` transactional ids, which write transactions to `topic` at a distance of about
     `pause_s` seconds. A transaction that lasts longer than `timeout_ms` is aborted. If it `has_offsets`, some
-    commit offsets of a group."""
+    commit offsets of a group. If `bumps`, most producers get a new epoch with each transaction. Of these
+    producers, `owners` more write for the owners of a partition of `estate`, who contend for it."""
 
     topic: str
     ids: int
     timeout_ms: int
     pause_s: float
     has_offsets: bool
+    bumps: bool = False
+    owners: int = 0
+    estate: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from tests.sim.keyed_history import KeyedHistory
 from tests.sim.keyed_writer import KeyedWriter
 from tests.sim.long_faults import LongFaults
 from tests.sim.member import SESSION_TIMEOUT_MS
+from tests.sim.open_transactions import open_transactions
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
 from tests.sim.pass_judge import PassJudge
@@ -258,10 +259,11 @@ class Story:
         self.transactions = TransactionHistory(
             self.history, may_time_out_early=any("clock" in strike.kind for strike in plan.strikes)
         )
+        self.estate = OwnerHistory(self.history)
         self.transactors = (
             None
             if plan.transactions is None
-            else TransactionLife(around, plan.transactions, self.transactions, ends)
+            else TransactionLife(around, plan.transactions, self.transactions, self.estate, ends)
         )
         self.cluster.network.weather = plan.weather
         self._disasters = LongFaults(self)
@@ -381,19 +383,12 @@ class Story:
         transactors.finish()
         if not self._wait(lambda: transactors.is_idle):
             self._found.append("transactional producers make no progress in a healthy cluster")
-        elif not self._wait(lambda: not any(self._unstable())):
-            self._found.append(f"transactions hang in a healthy cluster: {list(self._unstable())}")
+        elif not self._wait(lambda: not any(open_transactions(self.cluster))):
+            hanging = list(open_transactions(self.cluster))
+            self._found.append(f"transactions hang in a healthy cluster: {hanging}")
         transactors.ask_for_final_offsets()
         if not self._wait(lambda: transactors.has_final_offsets):
             self._found.append("the offsets of transactions are not stable in a healthy cluster")
-
-    def _unstable(self) -> Iterator[str]:
-        """The partitions whose readers of committed records wait for the end of a transaction."""
-        for machine in self.cluster.machines:
-            for partition in machine.partitions():
-                stable, end = partition.last_stable_offset, partition.high_watermark
-                if isinstance(partition.role, Leadership) and stable < end:
-                    yield f"{partition.topic}-{partition.index} from {stable} to {end}"
 
     def _end_group(self, group: GroupLife) -> None:
         name = group.plan.name
@@ -475,7 +470,7 @@ class Story:
         )
 
     def _judge(self) -> list[str]:
-        topics = self.cluster.topics()
+        topics, plan = self.cluster.topics(), self.plan.transactions
         logs: dict[Incarnation, list[StoredLog]] = {}
         try:
             for at, state in self.cluster.states().items():
@@ -489,6 +484,8 @@ class Story:
         found = check_all(self.history, logs)
         for place, replicas in logs.items():
             found += self.owned.check(place, replicas[0])
+            if plan is not None and place.at[0] == plan.estate:
+                found += self.estate.check(place, replicas[0])
             found += self.keyed.check(place, replicas[0])
         found += self.transactions.check(logs)
         return found

@@ -147,8 +147,10 @@ STAND_INS = (
                 # What they refuse is left to Python. What is not settled at once is settled there.
                 "Append.prepare", "Append.is_settled", "check_keys", "set_max_timestamp",
                 # Called.
-                "ProducerStates.check", "ProducerStates.update", "check_sequence", "REMEMBERED_BATCHES",
-                "_SEQUENCE_MASK",
+                "ProducerStates.check", "ProducerStates.update", "check_sequence", "check_inside",
+                "REMEMBERED_BATCHES", "_SEQUENCE_MASK",
+                # Of requests with a transactional id, and of markers: they are left to Python.
+                "ProducerStates.check_marker", "ProducerStates.last_marker_of",
                 # A broker that stops, append ids and the first batch of a leader epoch are left to Python.
                 "Replicas.begin_hand_over", "named_append_of", "LeaderEpochs.begin",
                 # Nothing of a produce request.

@@ -11,6 +11,8 @@ from tests.models.transactional import transactional_batch
 from tests.models.world import World
 from tests.sim.checkers import StoredBatch, StoredLog
 from tests.sim.history import Batch, History, Incarnation
+from tests.sim.landlord import Tenure
+from tests.sim.owner_history import Told
 from tests.sim.transaction_history import Epoch, Fate, TransactionHistory, TransactionTold
 
 PLACE, OTHER = Incarnation(("ledger", 0)), Incarnation(("ledger", 1))
@@ -116,6 +118,34 @@ def test_readers_must_agree_for_ever_about_a_record(told: TransactionHistory) ->
     saw(told, 0, b"a")
     saw(told, 0, b"a", visible=False)
     assert found(told) == ["r0 was told that the record at 0 of ledger-0 is aborted; before, committed"]
+
+
+# Last stable offsets ---------------------------------------------------------------------------------------
+
+
+def test_a_last_stable_offset_that_rises_up_to_the_high_watermark_is_no_violation(
+    told: TransactionHistory,
+) -> None:
+    for stable in (0, 3, 3, 9):
+        told.told_stable("r0", PLACE, (1, 1), stable, 9)
+    told.told_stable("r0", OTHER, (1, 1), 0, 9)
+    told.told_stable("r1", PLACE, (1, 1), 3, 9)  # The answer to another reader may come late.
+    told.told_stable("r0", PLACE, (2, 1), 4, 5)  # Another leader may know less until it is followed.
+    assert found(told) == []
+
+
+def test_a_last_stable_offset_that_falls_is_found(told: TransactionHistory) -> None:
+    for stable in (3, 7, 6, 7):
+        told.told_stable("r0", PLACE, (1, 1), stable, 9)
+    assert found(told) == ["r0 got last stable offset 6 of ledger-0 after 7, in the same leader epoch 1"]
+
+
+@pytest.mark.parametrize("stable", [-1, 10])
+def test_a_last_stable_offset_beyond_the_high_watermark_is_found(
+    told: TransactionHistory, stable: int
+) -> None:
+    told.told_stable("r0", PLACE, (1, 1), stable, 9)
+    assert f"r0 got last stable offset {stable} of ledger-0, beyond high watermark 9" in found(told)
 
 
 # Epochs ---------------------------------------------------------------------------------------------------
@@ -261,3 +291,71 @@ def test_what_was_given_up_may_be_in_the_log_or_not(told: TransactionHistory) ->
     assert list(told.check({PLACE: [log()]})) == []
     saw(told, 0, b"a", visible=False)
     assert list(told.check({PLACE: [log(b"a", False)]})) == []
+
+
+# Epochs that end with transactions ------------------------------------------------------------------------
+
+
+def test_a_producer_that_goes_on_with_the_epoch_that_has_ended_is_found(told: TransactionHistory) -> None:
+    before = given(told, 3)
+    told.went_on("tx", before, Epoch("p0", PRODUCER, 4))
+    assert found(told) == []
+    assert before.fenced_s is not None
+    told.went_on("tx", before, Epoch("p0", PRODUCER, 3))
+    assert found(told) == ["p0 goes on with epoch 3 of producer 7 after epoch 3 of producer 7 has ended"]
+
+
+def test_a_batch_of_an_epoch_that_had_ended_is_found(told: TransactionHistory) -> None:
+    asked(written(told, b"a 1"), Fate.COMMITTED)
+    told.straggles(Batch("p0", PLACE.at, 1, [b"late 1"], -1, is_idempotent=True, made_s=0.0))
+    saw(told, 0, b"a 1")
+    assert list(told.check({PLACE: [log(b"a 1", True)]})) == []
+    assert list(told.check({PLACE: [log(b"a 1", True, b"late 1", True)]})) == [
+        "ledger-0: b'late 1' is at 2, but its epoch had ended when it was sent"
+    ]
+
+
+# Owners ---------------------------------------------------------------------------------------------------
+
+
+def grant(incarnation: int, told_s: float = 0.0) -> Told:
+    return Told(f"o{incarnation}", PLACE, incarnation, incarnation, 0, -1, told_s, told_s)
+
+
+def owned(told: TransactionHistory, grants: list[Told], ends_s: dict[int, float]) -> TransactionTold:
+    """A transaction for the first of these grants, asked to be committed after a second."""
+    each = asked(written(told, b"a 1"))
+    each.tenure = Tenure(grants[0], b"", grants, ends_s)
+    return each
+
+
+def test_an_owner_that_keeps_its_grant_may_commit(told: TransactionHistory) -> None:
+    each = owned(told, [grant(5), grant(4, 0.5), grant(6, 1.5)], {4: 0.5, 5: 1.5})
+    saw(told, 0, b"a 1")
+    told.committed(each, 1.0)
+    assert found(told) == []
+    assert list(told.check({PLACE: [log(b"a 1", True)]})) == []
+
+
+@pytest.mark.parametrize(
+    ("grants", "ends_s"), [([grant(5), grant(6, 0.5)], {}), ([grant(5)], {5: 0.5})], ids=["taken", "released"]
+)
+def test_a_commit_of_an_owner_that_had_lost_its_grant_is_found(
+    told: TransactionHistory, grants: list[Told], ends_s: dict[int, float]
+) -> None:
+    each = owned(told, grants, ends_s)
+    had_ended = f"{grants[0]} had ended before it"
+    saw(told, 0, b"a 1")
+    told.committed(each, 1.0)
+    assert found(told) == [
+        f"r0 got a record of transaction 1 of tx at 0 of ledger-0, but {had_ended} asked to commit",
+        f"the commit of transaction 1 of tx was acknowledged, although {had_ended} was asked for",
+    ]
+    assert list(told.check({PLACE: [log(b"a 1", True)]})) == [
+        f"transaction 1 of tx is committed in the log, but {had_ended} asked to commit"
+    ]
+
+
+def test_a_grant_of_another_partition_ends_none(told: TransactionHistory) -> None:
+    other = Told("o6", OTHER, 6, 6, 0, -1, 0.5, 0.5)
+    assert owned(told, [grant(5), other], {}).why_invisible is None

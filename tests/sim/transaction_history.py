@@ -9,12 +9,14 @@ The offsets of a group that it commits follow its records. At the end no transac
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_log.protocol.control_records import end_marker_of
 from tests.sim.checkers import StoredLog
 from tests.sim.history import Batch, History, Incarnation
+from tests.sim.landlord import Tenure
 
 NOTHING = 0
 """The offset of a group that has committed none: transactions commit the offsets from 1 on."""
@@ -46,11 +48,13 @@ class Epoch:
 @dataclass(eq=False, slots=True)
 class TransactionTold:
     """One transaction. `offset` is the one that it commits for its group, None if it commits none. `asked_s`
-    is the time of the first request to commit it, None if there was none."""
+    is the time of the first request to commit it, None if there was none. `tenure` is that of the owner for
+    whom it writes."""
 
     transactional_id: str
     number: int
     epoch: Epoch
+    tenure: Tenure | None = None
     writes: list[Batch] = field(default_factory=list)
     offset: int | None = None
     asked_s: float | None = None
@@ -65,6 +69,8 @@ class TransactionTold:
             return "it was aborted"
         if self.epoch.fenced_s is not None and self.epoch.fenced_s < self.asked_s:
             return "its producer was fenced before it asked to commit"
+        if self.tenure is not None and self.tenure.ended_s is not None and self.tenure.ended_s < self.asked_s:
+            return f"{self.tenure.grant} had ended before it asked to commit"
         return None
 
     def __str__(self) -> str:
@@ -87,16 +93,20 @@ class TransactionHistory:
     may_time_out_early: bool = False
     """Whether the clocks of brokers are set, so that a transaction may time out at any time."""
     transactions: list[TransactionTold] = field(default_factory=list)
-    inits: dict[str, int] = field(default_factory=dict)
+    inits_asked: Counter[str] = field(default_factory=Counter)
     """How often producers have asked for the epoch of a transactional id."""
-    lost_inits: dict[str, int] = field(default_factory=dict)
-    """How often they got no answer that says what happened."""
+    inits_done: Counter[str] = field(default_factory=Counter)
+    """How often they were answered, so that the request has no effect later."""
     final_offsets: dict[str, int] = field(default_factory=dict)
     """The offset of the group of each transactional id, when all transactions had ended."""
     _epochs: dict[str, list[Epoch]] = field(default_factory=dict)
     _writers: dict[bytes, TransactionTold] = field(default_factory=dict)
+    _stragglers: set[bytes] = field(default_factory=set)
+    """What was sent under an epoch after the transaction of that epoch had ended."""
     _seen: dict[Incarnation, dict[int, bool]] = field(default_factory=dict)
     """Whether each offset was visible to readers of committed records."""
+    _stable: dict[tuple[str, Incarnation], tuple[tuple[int, int], int]] = field(default_factory=dict)
+    """The last stable offset that a leader has told a reader, and who that was."""
 
     # Producers
 
@@ -123,9 +133,15 @@ class TransactionHistory:
         known.append(epoch)
         return epoch
 
-    def begun(self, transactional_id: str, epoch: Epoch) -> TransactionTold:
+    def went_on(self, transactional_id: str, before: Epoch, epoch: Epoch) -> Epoch:
+        """A producer was given its next epoch with the end of a transaction (KIP-890)."""
+        if epoch.epoch <= before.epoch:
+            self.history.violation(f"{epoch.process} goes on with {epoch} after {before} has ended")
+        return self.given(transactional_id, epoch)
+
+    def begun(self, transactional_id: str, epoch: Epoch, tenure: Tenure | None = None) -> TransactionTold:
         number = sum(each.transactional_id == transactional_id for each in self.transactions) + 1
-        told = TransactionTold(transactional_id, number, epoch)
+        told = TransactionTold(transactional_id, number, epoch, tenure)
         self.transactions.append(told)
         return told
 
@@ -135,9 +151,20 @@ class TransactionHistory:
         self.history.batches.append(batch)
         self._writers.update(dict.fromkeys(batch.values, told))
 
+    def straggles(self, batch: Batch) -> None:
+        """A producer is about to send a batch under an epoch that has ended: it must not be in the log."""
+        self.history.batches.append(batch)
+        self._stragglers.update(batch.values)
+
     def committed(self, told: TransactionTold, sent_s: float) -> None:
         """A commit, asked for at `sent_s`, was acknowledged."""
         told.fate = Fate.COMMITTED
+        tenure = told.tenure
+        if tenure is not None and tenure.ended_s is not None and tenure.ended_s < (told.asked_s or 0.0):
+            self.history.violation(
+                f"the commit of {told} was acknowledged, although {tenure.grant} had ended before it was "
+                "asked for"
+            )
         fenced_s = told.epoch.fenced_s
         if fenced_s is not None and fenced_s < sent_s:
             self.history.violation(
@@ -168,6 +195,23 @@ class TransactionHistory:
                 self.history.violation(f"{reader} got a record of {told} at {at} of {place}, but {why}")
             elif not is_visible and told.fate is Fate.COMMITTED:
                 self.history.violation(f"{reader} had to drop a record of {told}, which was committed")
+
+    def told_stable(
+        self, reader: str, place: Incarnation, told_by: tuple[int, int], stable: int, high_watermark: int
+    ) -> None:
+        """A leader told a reader its last stable offset and high watermark. `told_by` is its leader epoch
+        and the number of its process."""
+        known_by, known = self._stable.get((reader, place), (told_by, 0))
+        if known_by == told_by and stable < known:
+            self.history.violation(
+                f"{reader} got last stable offset {stable} of {place} after {known}, in the same "
+                f"leader epoch {told_by[0]}"
+            )
+        if not 0 <= stable <= high_watermark:
+            self.history.violation(
+                f"{reader} got last stable offset {stable} of {place}, beyond high watermark {high_watermark}"
+            )
+        self._stable[reader, place] = (told_by, max(stable, known) if known_by == told_by else stable)
 
     def least_offset(self, transactional_id: str) -> int:
         """The last offset that the group of an id is known to have committed."""
@@ -224,6 +268,10 @@ class TransactionHistory:
         for stored in log.batches:
             header = stored.header
             rows = list(enumerate(stored.values, start=header.base_offset))
+            late = self._stragglers.intersection(stored.values)
+            if late:
+                yield f"{place}: {min(late)!r} is at {rows[0][0]}, but its epoch had ended when it was sent"
+                return
             marker = end_marker_of(stored.data, header) if header.is_control else None
             if marker is not None:
                 ended = is_open.pop(header.producer_id, [])

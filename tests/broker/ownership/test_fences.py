@@ -20,6 +20,7 @@ from holdfast_log.protocol.messages.produce import (
 from tests.broker.ownership.world import SESSION_MS, Owner, OwnershipWorld
 from tests.broker.world import Client, fetch_request, only_fetched, only_produced, produce_request
 from tests.models.batches import batch
+from tests.models.transactional import transactional_batch
 
 T = "t"
 STRANGER = b"drawn by a stranger"
@@ -108,6 +109,21 @@ def test_the_fence_of_an_earlier_grant_is_refused_as_a_fenced_connection_is(
     assert f"The newest grant has incarnation {ben.incarnation}" in (refused.error_message or "")
     assert not pool.connection.is_closed
     assert write(pool, ben) == 0, "the same connection, with the fence in force"
+
+
+def test_each_batch_of_a_transaction_needs_a_grant_in_force(world: OwnershipWorld, anna: Owner) -> None:
+    """Not only the one that begins the transaction in the partition."""
+    pool, ben = world.client(), world.owner("ben")
+
+    def write_in_transaction(sequence: int) -> int:
+        request = produce_request(T, transactional_batch(b"x", sequence=sequence), acks=-1)
+        request.transactional_id = "for anna"
+        return only_produced(pool.call(fenced(request, anna))).error_code
+
+    assert [write_in_transaction(0), write_in_transaction(1)] == [0, 0]
+    ben.claim(T)
+    assert write_in_transaction(2) == ErrorCode.PRODUCER_FENCED
+    assert log_end(world) == 2
 
 
 def test_the_fence_of_one_claim_does_not_serve_a_later_claim_of_the_same_owner(

@@ -1,17 +1,15 @@
-"""Bugs of transactions: in their coordinator, in the partitions that they write to, in offsets, in reads."""
+"""Bugs of the coordinator of transactions: in what it decides, and in how it has markers written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast_log.broker.handlers import fetch
-from holdfast_log.broker.log.producer_state import ProducerStates
-from holdfast_log.broker.log.transactions import NO_TRANSACTION
-from holdfast_log.broker.replication import partition
-from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.transactions.markers import MarkerSender
-from holdfast_log.coordinator.groups.offsets import GroupOffsets
+from holdfast_log.broker.transactions.verification import CoordinatorVerifier
+from holdfast_log.coordinator.shards.hosted_shard import HostedShard
 from holdfast_log.coordinator.transactions import epochs, shard
 from holdfast_log.coordinator.transactions.epochs import NextEpoch
 from holdfast_log.coordinator.transactions.shard import TransactionShard
@@ -19,6 +17,19 @@ from holdfast_log.coordinator.transactions.states import TransactionEvent, Trans
 from holdfast_log.protocol.errors import ErrorCode
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import TRANSACTIONS
+
+
+def _decide_before_durable() -> Sequence[Patch]:
+    return [(HostedShard, "_may_answer", lambda self, result, committed: True)]
+
+
+def _complete_at_the_first_marker() -> Sequence[Patch]:
+    marked = TransactionShard.marked
+
+    def mutant(self: TransactionShard, written: Any, partitions: Any, now_ms: int) -> Any:
+        return marked(self, written, written.partitions, now_ms)
+
+    return [(TransactionShard, "marked", mutant)]
 
 
 def _finish_nothing() -> Sequence[Patch]:
@@ -32,11 +43,44 @@ def _finish_nothing() -> Sequence[Patch]:
     return [(TransactionShard, "loaded", mutant)]
 
 
+def _abort_what_was_committed() -> Sequence[Patch]:
+    loaded = TransactionShard.loaded
+
+    def mutant(self: TransactionShard, now_ms: int) -> Any:
+        result = loaded(self, now_ms)
+        result.claims[:] = [replace(each, is_commit=False) for each in result.claims]
+        return result
+
+    return [(TransactionShard, "loaded", mutant)]
+
+
 def _admit_any_epoch() -> Sequence[Patch]:
     def mutant(transaction: Any, producer: Any) -> ErrorCode:
         return ErrorCode.NONE if transaction is not None else ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     return [(shard, "_check_producer", mutant), (epochs, "_may_end", lambda *known, **more: True)]
+
+
+def _end_by_any_epoch() -> Sequence[Patch]:
+    return [(epochs, "_may_end", lambda *known, **more: True)]
+
+
+def _keep_the_epoch() -> Sequence[Patch]:
+    fence = TransactionShard._fence
+
+    def mutant(
+        self: TransactionShard,
+        result: Any,
+        name: str,
+        transaction: Any,
+        now_ms: int,
+        *,
+        may_go_on: bool = False,
+    ) -> None:
+        lowered = replace(transaction, producer_epoch=transaction.producer_epoch - 1)
+        fence(self, result, name, lowered, now_ms, may_go_on=may_go_on)
+
+    return [(TransactionShard, "_fence", mutant)]
 
 
 def _give_one_epoch_twice() -> Sequence[Patch]:
@@ -63,44 +107,30 @@ def _in_cell(state: TransactionState, event: TransactionEvent, cell: Any) -> Cal
     return patches
 
 
+def _verify_nothing() -> Sequence[Patch]:
+    verify = CoordinatorVerifier.verify
+
+    def mutant(self: CoordinatorVerifier, *asked: Any, adds: bool = False) -> Any:
+        return verify(self, *asked, adds=True)
+
+    return [(CoordinatorVerifier, "verify", mutant)]
+
+
+def _keep_what_was_refused() -> Sequence[Patch]:
+    refused = TransactionShard.refused
+
+    def mutant(self: TransactionShard, result: Any, error: ErrorCode, now_ms: int) -> Any:
+        known = dict(self.transactions)
+        undone = refused(self, result, error, now_ms)
+        for name in result.before:
+            self._put(name, known.get(name))
+        return undone
+
+    return [(TransactionShard, "refused", mutant)]
+
+
 def _send_each_marker_once() -> Sequence[Patch]:
     return [(MarkerSender, "_fail", lambda self, marker: None)]
-
-
-def _read_up_to_the_high_watermark() -> Sequence[Patch]:
-    return [(Partition, "last_stable_offset", property(lambda self: self.high_watermark))]
-
-
-def _tell_of_none_aborted() -> Sequence[Patch]:
-    return [(partition, "with_aborted", lambda log, offset, max_bytes, read: (read, []))]
-
-
-def _begin_anew_with_each_batch() -> Sequence[Patch]:
-    update = ProducerStates.update
-
-    def mutant(self: ProducerStates, header: Any, base_offset: int, *more: Any) -> Any:
-        entry = self._entries.get(header.producer_id)
-        if header.is_transactional and not header.is_control and entry is not None:
-            entry.transaction_offset = NO_TRANSACTION
-        return update(self, header, base_offset, *more)
-
-    return [(ProducerStates, "update", mutant)]
-
-
-def _show_pending_offsets() -> Sequence[Patch]:
-    def mutant(self: GroupOffsets, result: Any, producer_id: int, *offset: Any) -> None:
-        self.commit(result, *offset)
-
-    return [(GroupOffsets, "commit_pending", mutant)]
-
-
-def _commit_aborted_offsets() -> Sequence[Patch]:
-    end_transaction = GroupOffsets.end_transaction
-
-    def mutant(self: GroupOffsets, producer_id: int, *, is_commit: bool) -> list[str]:
-        return end_transaction(self, producer_id, is_commit=True)
-
-    return [(GroupOffsets, "end_transaction", mutant)]
 
 
 def _answer_the_gone() -> Sequence[Patch]:
@@ -127,21 +157,56 @@ MUTATIONS = (
         "a new producer does not abort what its predecessor has open",
         _in_cell(_S.ONGOING, _E.INIT, _S.EMPTY),
     ),
+    _mutation(
+        "never-timed-out",
+        "open transactions do not time out",
+        _in_cell(_S.ONGOING, _E.TIME_OUT, ErrorCode.NONE),
+    ),
     _mutation("marker-sent-once", "a marker that was not written is not sent again", _send_each_marker_once),
-    _mutation(
-        "high-watermark-for-stable",
-        "readers of committed records read up to the high watermark",
-        _read_up_to_the_high_watermark,
-    ),
-    _mutation("aborted-not-told", "readers learn of no aborted transactions", _tell_of_none_aborted),
-    _mutation(
-        "begins-with-each-batch", "each batch begins a transaction of its own", _begin_anew_with_each_batch
-    ),
-    _mutation("pending-offsets-shown", "offsets of open transactions count", _show_pending_offsets),
-    _mutation("aborted-offsets-count", "offsets of aborted transactions count", _commit_aborted_offsets),
     _mutation(
         "gone-reader-answered",
         "a fetch is answered whose connection closed during a cold read",
         _answer_the_gone,
     ),
+)
+
+RARE = (
+    _mutation(
+        "decided-before-durable",
+        "a decision is acted on before it is on enough replicas",
+        _decide_before_durable,
+    ),
+    _mutation(
+        "complete-at-first-marker",
+        "a transaction is complete once one partition has its marker",
+        _complete_at_the_first_marker,
+    ),
+    _mutation(
+        "commit-turned-into-abort",
+        "a new coordinator aborts what its predecessor has committed",
+        _abort_what_was_committed,
+    ),
+    _mutation(
+        "ended-by-any-epoch", "a fenced producer may end the transaction of its successor", _end_by_any_epoch
+    ),
+    _mutation(
+        "time-out-keeps-epoch", "a producer whose transaction timed out is not fenced", _keep_the_epoch
+    ),
+    _mutation(
+        "init-overtakes-markers",
+        "a new producer begins while markers of its predecessor are missing",
+        _in_cell(_S.PREPARE_COMMIT, _E.INIT, _S.EMPTY),
+    ),
+    _mutation(
+        "add-overtakes-markers",
+        "a transaction begins while markers of the one before are missing",
+        _in_cell(_S.PREPARE_COMMIT, _E.ADD, _S.ONGOING),
+    ),
+    _mutation(
+        "abort-answers-commit",
+        "a commit is acknowledged although the transaction was aborted",
+        _in_cell(_S.COMPLETE_ABORT, _E.COMMIT, ErrorCode.NONE),
+    ),
+    _mutation("question-adds", "a leader's question adds the partition to the transaction", _verify_nothing),
+    _mutation("refused-decision-stays", "what the log refuses stays decided", _keep_what_was_refused),
 )
