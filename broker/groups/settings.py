@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.clients.settings import Setting, SettingError, SettingType
 from holdfast_log.coordinator.groups.consumer_assignors import load_assignors
-from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.settings import GroupSettings, MigrationPolicy
 from holdfast_log.protocol.batches import Compression
 
 _MINUTE_MS = 60_000
@@ -147,6 +147,15 @@ SETTINGS: tuple[Setting, ...] = (
         "What shares out the partitions of consumer groups (KIP-848): `uniform`, `range`, or "
         "`module:function` for one of your own, which members ask for by the function's name. The first is "
         "for groups whose members ask for none.",
+    ),
+    Setting(
+        "group.consumer.migration.policy",
+        SettingType.STRING,
+        MigrationPolicy.BIDIRECTIONAL.value,
+        "Whether groups with members change their protocol: from the classic one to that of KIP-848 when a "
+        "consumer with `group.protocol=consumer` joins (`upgrade`), back when the last such consumer is gone "
+        "(`downgrade`), both (`bidirectional`) or neither (`disabled`). Groups without members always do.",
+        choices=tuple(policy.value for policy in MigrationPolicy),
     ),
     Setting(
         "offset.metadata.max.bytes",
@@ -328,4 +337,5 @@ def group_settings(settings: Mapping[str, Any]) -> GroupSettings:
         consumer_heartbeat_interval_ms=settings["group.consumer.heartbeat.interval.ms"],
         consumer_max_size=settings["group.consumer.max.size"],
         consumer_assignors=tuple(settings["group.consumer.assignors"]),
+        consumer_migration_policy=MigrationPolicy(settings["group.consumer.migration.policy"]),
     )

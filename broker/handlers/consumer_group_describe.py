@@ -30,8 +30,8 @@ from holdfast_log.protocol.messages.consumer_group_describe import (
     DescribedTopicPartitions,
 )
 
-_CONSUMER_PROTOCOL = 1
-"""The type of a member that sends ConsumerGroupHeartbeat."""
+_CLASSIC_PROTOCOL, _CONSUMER_PROTOCOL = range(2)
+"""The types of members: of one that sends JoinGroup, and of one that sends ConsumerGroupHeartbeat."""
 
 
 @dataclass(eq=False)
@@ -105,7 +105,7 @@ def _member(member: ConsumerInfo, topics: Mapping[UUID, str]) -> DescribedConsum
         subscribed_topic_regex=member.regex or None,
         assignment=_assignment(member.assigned, topics),
         target_assignment=_assignment(member.target, topics),
-        member_type=_CONSUMER_PROTOCOL,
+        member_type=_CLASSIC_PROTOCOL if member.is_classic else _CONSUMER_PROTOCOL,
     )
 
 

@@ -38,6 +38,10 @@ class Join:
     asks_member_id: bool = True
     can_skip_assignment: bool = True
 
+    def new_member_id(self, random: str) -> str:
+        """An id for a member that has none; people can tell by it whose it is."""
+        return f"{self.client_id if self.instance_id is None else self.instance_id}-{random}"
+
     def is_well_formed(self) -> bool:
         """Whether all strings fit the group's record."""
         return fits(self.client_id, self.client_host, self.member_id, self.protocol_type) and fits(
@@ -97,7 +101,7 @@ class Joiner:
         )
 
     def _join_unknown(self, group: ClassicGroup, result: ShardResult, join: Join, now_ms: int) -> None:
-        member_id = f"{join.client_id if join.instance_id is None else join.instance_id}-{self._new_id()}"
+        member_id = join.new_member_id(self._new_id())
         if not fits(member_id):
             self._refuse(result, join, ErrorCode.INVALID_REQUEST)
         elif join.instance_id is not None:

@@ -34,7 +34,8 @@ class ClassicKind(GroupKind[ClassicGroup]):
     def resume(self, group: ClassicGroup, result: ShardResult, now_ms: int) -> None:
         for member in group.members.values():
             self._rebalancer.keep_alive(group, member, now_ms)
-        if len(group.members) > self._rebalancer.config.max_size:
+        is_too_large = len(group.members) > self._rebalancer.config.max_size
+        if is_too_large or (group.durable is not None and group.durable.is_interrupted):
             self._rebalancer.prepare(group, result, now_ms)
 
     def abandon(self, group: ClassicGroup) -> Sequence[RequestToken]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
 from holdfast_log.coordinator.groups.classic_join import Join, Joiner
+from holdfast_log.coordinator.groups.consumer_classic import ClassicMembers
 from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup
 from holdfast_log.coordinator.groups.effects import ErrorAnswer, JoinAnswer, ShardResult, SyncAnswer
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
-from holdfast_log.coordinator.groups.member_memory import classic_bytes, protocols_bytes
+from holdfast_log.coordinator.groups.member_memory import classic_bytes, consumer_group_bytes, protocols_bytes
 from holdfast_log.coordinator.groups.records import fits
-from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.groups.views import Group
 from holdfast_log.coordinator.shards.effects import RequestToken
@@ -26,15 +26,18 @@ class ClassicRequests:
         self._store = store
         self._rebalancer = store.rebalancer
         self._joiner = Joiner(store.rebalancer, new_id)
+        self._in_consumer_groups = ClassicMembers(
+            store.consumer_rebalancer, store.timers, store.cluster, new_id
+        )
 
     def join(self, group_id: str, join: Join, now_ms: int) -> ShardResult:
-        """JoinGroup. A first member creates the group, or makes an offsets-only group a classic one."""
+        """JoinGroup. A first member creates the group, or makes one without members a classic one."""
         result = ShardResult()
         group = self._store.groups.get(group_id)
         error = self._joiner.check(join)
         if not group_id or not fits(group_id):
             error = ErrorCode.INVALID_GROUP_ID
-        elif error is ErrorCode.NONE and not _may_be_classic(group):
+        elif error is ErrorCode.NONE and isinstance(group, ManagedGroup):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif error is ErrorCode.NONE and group is None and join.member_id:
             error = ErrorCode.UNKNOWN_MEMBER_ID
@@ -43,13 +46,21 @@ class ClassicRequests:
         if error is not ErrorCode.NONE:
             result.reply(join.request, JoinAnswer(error, join.member_id))
             return result
-        if not isinstance(group, ClassicGroup):
-            if isinstance(group, ConsumerGroup):
-                self._store.consumer_rebalancer.delete(group, result)
-            group = self._store.groups[group_id] = ClassicGroup(group_id)
-        self._joiner.join(group, result, join, now_ms)
-        self._store.drop_if_unused(group_id)
+        if isinstance(group, ConsumerGroup) and group.members:
+            self._in_consumer_groups.join(group, result, join, now_ms)
+        else:
+            self._joiner.join(self._classic_group(group_id, group, result), result, join, now_ms)
+        self._store.settle(group_id, result, now_ms)
         return result
+
+    def _classic_group(self, group_id: str, group: Group | None, result: ShardResult) -> ClassicGroup:
+        """The group, if it is a classic one; else a new one, in place of a consumer group without members."""
+        if isinstance(group, ClassicGroup):
+            return group
+        if isinstance(group, ConsumerGroup):
+            self._store.consumer_rebalancer.delete(group, result)
+        created = self._store.groups[group_id] = ClassicGroup(group_id)
+        return created
 
     def _has_memory(self, group: Group | None, join: Join) -> bool:
         """Whether the subscriptions of a member fit the limits of a member, a group and all groups."""
@@ -62,6 +73,10 @@ class ClassicRequests:
             if member is not None and member.protocols == join.protocols:
                 return True
             if size and not self._has_group_memory(group, join.member_id, size):
+                return False
+        elif isinstance(group, ConsumerGroup):
+            held = consumer_group_bytes(group, without=join.member_id)
+            if held + size > config.group_bytes_max:
                 return False
         return self._store.memory.has_room(size)
 
@@ -92,6 +107,19 @@ class ClassicRequests:
         """SyncGroup; only the leader sends `assignments`, by member id."""
         result = ShardResult()
         group = self._store.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            self._in_consumer_groups.sync(
+                group,
+                result,
+                request,
+                member_id=member_id,
+                instance_id=instance_id,
+                generation=generation,
+                protocol_type=protocol_type,
+                protocol_name=protocol_name,
+                now_ms=now_ms,
+            )
+            return result
         if not isinstance(group, ClassicGroup):
             result.reply(request, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
             return result
@@ -127,24 +155,27 @@ class ClassicRequests:
     ) -> ShardResult:
         """Heartbeat."""
         result = ShardResult()
-        group = self._store.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
-            result.reply(request, ErrorAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-            return result
-        self._rebalancer.heartbeat(
-            group,
-            result,
-            request,
-            member_id=member_id,
-            instance_id=instance_id,
-            generation=generation,
-            now_ms=now_ms,
-        )
+        match self._store.groups.get(group_id):
+            case ClassicGroup() as classic:
+                self._rebalancer.heartbeat(
+                    classic,
+                    result,
+                    request,
+                    member_id=member_id,
+                    instance_id=instance_id,
+                    generation=generation,
+                    now_ms=now_ms,
+                )
+            case ConsumerGroup() as consumers:
+                self._in_consumer_groups.heartbeat(
+                    consumers,
+                    result,
+                    request,
+                    member_id=member_id,
+                    instance_id=instance_id,
+                    generation=generation,
+                    now_ms=now_ms,
+                )
+            case _:
+                result.reply(request, ErrorAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         return result
-
-
-def _may_be_classic(group: Group | None) -> bool:
-    """Whether a group is classic or can become so: a consumer group without members can."""
-    if isinstance(group, ConsumerGroup):
-        return group.state is GroupState.EMPTY
-    return not isinstance(group, ManagedGroup)

@@ -25,6 +25,7 @@ from holdfast_log.coordinator.groups.consumer_topics import RegexRefused, compil
 from holdfast_log.coordinator.groups.states import GroupState, GroupType
 from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 JOINS = 0
 LEAVES = -1
@@ -174,6 +175,12 @@ class ConsumerGroup:
         """Whether no other member holds a partition."""
         return self.holders.get(partition, member.member_id) == member.member_id
 
+    def named(self, partitions: Partitions) -> list[TopicPartition]:
+        """The partitions, sorted, by the names of their topics; without those of topics that are gone."""
+        names = {topic.topic_id: topic.name for topic in self.topics}
+        found = [(names.get(topic_id), number) for topic_id, number in sorted(partitions)]
+        return [TopicPartition(name, number) for name, number in found if name is not None]
+
     def subscribed(self) -> frozenset[str]:
         """The topics to which members subscribe."""
         names: set[str] = set()
@@ -189,8 +196,11 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        is_current = epoch == member.current.epoch and member.current.state is not MemberState.AWAY
-        return ErrorCode.NONE if is_current else ErrorCode.STALE_MEMBER_EPOCH
+        if epoch == member.current.epoch and member.current.state is not MemberState.AWAY:
+            return ErrorCode.NONE
+        # To a member of the classic protocol its epoch is the generation
+        is_consumer = member.meta.classic is None
+        return ErrorCode.STALE_MEMBER_EPOCH if is_consumer else ErrorCode.ILLEGAL_GENERATION
 
     def check_commit(self, epoch: int, member_id: str, instance_id: str | None) -> ErrorCode:
         """NONE if this member may commit offsets in `epoch` now, else the error."""

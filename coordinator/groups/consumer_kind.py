@@ -12,7 +12,7 @@ from holdfast_log.coordinator.groups.consumer_protocol import (
 )
 from holdfast_log.coordinator.groups.consumer_rebalance import ConsumerRebalancer
 from holdfast_log.coordinator.groups.consumer_records import ConsumerGroupValue
-from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
+from holdfast_log.coordinator.groups.deadlines import TimerKey
 from holdfast_log.coordinator.groups.effects import (
     ConsumerGroupInfo,
     ConsumerInfo,
@@ -28,11 +28,11 @@ from holdfast_log.coordinator.groups.offsets import GroupOffsets
 from holdfast_log.coordinator.groups.states import GroupState, GroupType
 from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class ConsumerKind(GroupKind[ConsumerGroup]):
-    """Groups whose members send ConsumerGroupHeartbeat. No request waits in them."""
+    """Groups whose members send ConsumerGroupHeartbeat; some may still use the classic protocol. No request
+    waits in them."""
 
     group_type = GroupType.CONSUMER
     value = ConsumerGroupValue
@@ -79,7 +79,7 @@ class ConsumerKind(GroupKind[ConsumerGroup]):
         self._rebalancer.topics_changed(group, result, topics, now_ms)
 
     def fall_due(self, group: ConsumerGroup, key: TimerKey, result: ShardResult, now_ms: int) -> None:
-        if key.member_id in group.members and key.kind in (TimerKind.SESSION, TimerKind.REVOKE):
+        if key.member_id in group.members:  # whatever it has not done in time
             self._rebalancer.remove(group, result, key.member_id, now_ms)
 
     def delete(self, group: ConsumerGroup, result: ShardResult) -> ErrorCode:
@@ -104,7 +104,6 @@ class ConsumerKind(GroupKind[ConsumerGroup]):
         return group.state is GroupState.EMPTY
 
     def describe(self, group: ConsumerGroup) -> DescribeAnswer:
-        names = {topic.topic_id: topic.name for topic in group.topics}
         return DescribeAnswer(
             group.group_id,
             group.state.value,
@@ -117,11 +116,7 @@ class ConsumerKind(GroupKind[ConsumerGroup]):
                     member.meta.client_id,
                     member.meta.client_host,
                     encode_subscription(sorted(member.subscribed())),
-                    encode_assignment(
-                        TopicPartition(names[topic_id], number)
-                        for topic_id, number in member.current.assigned
-                        if topic_id in names
-                    ),
+                    encode_assignment(group.named(member.current.assigned)),
                 )
                 for member in group.members.values()
             ),
@@ -161,4 +156,5 @@ def _info(member: ConsumerMember) -> ConsumerInfo:
         meta.regex,
         sorted(member.current.assigned),
         sorted(member.target),
+        meta.classic is not None,
     )

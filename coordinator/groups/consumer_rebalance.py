@@ -12,10 +12,12 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from holdfast_log.coordinator.groups.consumer_assignment import (
+    NO_PARTITIONS,
     CurrentAssignment,
     IdPartition,
     MemberEvent,
     MemberState,
+    Partitions,
     reconciled,
 )
 from holdfast_log.coordinator.groups.consumer_assignors import load_assignors
@@ -38,11 +40,10 @@ from holdfast_log.coordinator.groups.effects import ConsumerHeartbeatAnswer, Sha
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.topic_partition import TopicPartition
 
 
-class HeartbeatRefused(Exception):
-    """A heartbeat is answered with an error, and changes nothing."""
+class MemberRefused(Exception):
+    """A member's request is answered with an error, and changes nothing."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -63,12 +64,40 @@ class ConsumerRebalancer:
     def heartbeat(
         self, group: ConsumerGroup, result: ShardResult, sent: ConsumerHeartbeat, now_ms: int
     ) -> None:
-        """A heartbeat of a member that joins or stays. Raises HeartbeatRefused."""
+        """A heartbeat of a member that joins or stays. Raises MemberRefused."""
         seen = self._matched(group, sent)
         member, is_new = self._member(group, sent, now_ms)
+        had, meta = member.current, _told(member.meta, sent)
+        self.advance(group, result, member, meta, sent.owned, now_ms, is_new=is_new, seen=seen)
+        is_told = sent.is_full or sent.epoch != had.epoch or member.current.assigned != had.assigned
+        answer = ConsumerHeartbeatAnswer(
+            ErrorCode.NONE,
+            None,
+            member.member_id,
+            member.current.epoch,
+            self.config.consumer_heartbeat_interval_ms,
+            tuple(sorted(member.current.assigned)) if is_told else None,
+        )
+        result.reply(sent.request, answer)
+
+    def advance(
+        self,
+        group: ConsumerGroup,
+        result: ShardResult,
+        member: ConsumerMember,
+        meta: ConsumerMeta,
+        owned: Partitions | None,
+        now_ms: int,
+        *,
+        is_new: bool,
+        seen: frozenset[str] | None = None,
+    ) -> None:
+        """Take what a member says of itself, `meta`, and of its partitions, `owned`: the group may change by
+        it, and the member moves towards its target. `seen` is what its regular expression matches, if that
+        was looked for."""
         had = member.current
         was_subscribed = None if is_new else member.subscribed()
-        member.meta = _told(member.meta, sent)
+        member.meta = meta
         if seen is not None:
             member.seen = seen
             group.unmatched.discard(member.member_id)
@@ -85,30 +114,20 @@ class ConsumerRebalancer:
                 member.current,
                 member.target,
                 group.assignment_epoch,
-                sent.owned,
+                owned,
                 lambda partition: group.is_free_for(member, partition),
             ),
         )
         self.keep_alive(group, member, now_ms)
         self._await_revocation(group, member, had, now_ms)
         self.persist(group, result)
-        is_told = sent.is_full or sent.epoch != had.epoch or member.current.assigned != had.assigned
-        answer = ConsumerHeartbeatAnswer(
-            ErrorCode.NONE,
-            None,
-            member.member_id,
-            member.current.epoch,
-            self.config.consumer_heartbeat_interval_ms,
-            tuple(sorted(member.current.assigned)) if is_told else None,
-        )
-        result.reply(sent.request, answer)
 
     def leave(self, group: ConsumerGroup, result: ShardResult, sent: ConsumerHeartbeat, now_ms: int) -> None:
         """A heartbeat of a member that leaves. A static member that leaves for now keeps its partitions until
-        its session ends. Raises HeartbeatRefused."""
-        member = self._known(group, sent.member_id, sent.instance_id)
+        its session ends. Raises MemberRefused."""
+        member = self.known(group, sent.member_id, sent.instance_id)
         if sent.epoch == LEAVES_FOR_NOW and member.meta.instance_id is None:
-            raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "only a static member can leave with epoch -2")
+            raise MemberRefused(ErrorCode.INVALID_REQUEST, "only a static member can leave with epoch -2")
         if sent.epoch != LEAVES_FOR_NOW:
             self.remove(group, result, member.member_id, now_ms)
         elif member.current.state is not MemberState.AWAY:
@@ -125,7 +144,7 @@ class ConsumerRebalancer:
         """Set the deadlines of a restored group."""
         for member in group.members.values():
             self.keep_alive(group, member, now_ms)
-            if member.current.state is MemberState.UNREVOKED:
+            if member.current.state is MemberState.UNREVOKED and member.meta.classic is None:
                 self._set_revocation(group, member, now_ms)
         if not group.members:
             group.empty_since_ms = now_ms
@@ -156,8 +175,13 @@ class ConsumerRebalancer:
         self.persist(group, result)
 
     def keep_alive(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        """Set the end of a member's session: a member of the classic protocol has its own timeout."""
+        classic = member.meta.classic
+        session_ms = (
+            self.config.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        )
         key = TimerKey(group.group_id, TimerKind.SESSION, member.member_id)
-        self._timers.set(key, now_ms + self.config.consumer_session_timeout_ms)
+        self._timers.set(key, now_ms + session_ms)
 
     def forget_timers(self, group: ConsumerGroup) -> None:
         for member_id in group.members:
@@ -187,41 +211,47 @@ class ConsumerRebalancer:
     ) -> tuple[ConsumerMember, bool]:
         """The member that sends a heartbeat, and whether it is new."""
         if sent.epoch != JOINS:
-            member = self._known(group, sent.member_id, sent.instance_id)
+            member = self.known(group, sent.member_id, sent.instance_id)
             _check_epoch(member, sent)
             return member, False
         former = group.members.get(sent.member_id)
         if sent.instance_id is not None:
             current_id = group.static_members.get(sent.instance_id)
             if current_id is not None and current_id != sent.member_id:
-                return self._replaced(group, group.members[current_id], sent, now_ms), False
+                _check_released(group.members[current_id])
+                return self.replaced(group, group.members[current_id], sent.member_id, now_ms), False
             if current_id is None and former is not None:
-                raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "a member cannot become another instance")
+                raise MemberRefused(ErrorCode.INVALID_REQUEST, "a member cannot become another instance")
         if former is not None:
             self._join_again(group, former)
             return former, False
+        return self.added(group, sent.member_id, sent.instance_id), True
+
+    def added(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """A new member. Raises MemberRefused if the group is full."""
         if len(group.members) >= self.config.consumer_max_size:
-            raise HeartbeatRefused(
+            raise MemberRefused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"the group has group.consumer.max.size={self.config.consumer_max_size} members",
             )
-        meta = ConsumerMeta(sent.instance_id, None, "", "", (), "", -1, "")
-        member = ConsumerMember(sent.member_id, meta)
+        member = ConsumerMember(member_id, ConsumerMeta(instance_id, None, "", "", (), "", -1, ""))
         group.add(member)
-        return member, True
+        return member
 
-    def _known(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    def known(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """The member that sends a request. Raises MemberRefused if the group has no such member, or another
+        one under this instance id."""
         if instance_id is not None:
             current_id = group.static_members.get(instance_id)
             if current_id is None:
-                raise HeartbeatRefused(ErrorCode.UNKNOWN_MEMBER_ID, "no member has this group instance id")
+                raise MemberRefused(ErrorCode.UNKNOWN_MEMBER_ID, "no member has this group instance id")
             if current_id != member_id:
-                raise HeartbeatRefused(
+                raise MemberRefused(
                     ErrorCode.FENCED_INSTANCE_ID, "another member has joined with this group instance id"
                 )
         member = group.members.get(member_id)
         if member is None:
-            raise HeartbeatRefused(ErrorCode.UNKNOWN_MEMBER_ID, "the group has no such member: join again")
+            raise MemberRefused(ErrorCode.UNKNOWN_MEMBER_ID, "the group has no such member: join again")
         return member
 
     def _join_again(self, group: ConsumerGroup, member: ConsumerMember) -> None:
@@ -231,19 +261,16 @@ class ConsumerRebalancer:
         self._forget_timers_of(group, member.member_id)
         group.give(member, CurrentAssignment(assigned=kept))
 
-    def _replaced(
-        self, group: ConsumerGroup, former: ConsumerMember, sent: ConsumerHeartbeat, now_ms: int
+    def replaced(
+        self, group: ConsumerGroup, former: ConsumerMember, member_id: str, now_ms: int
     ) -> ConsumerMember:
         """A static member comes back under another id, and gets what it had."""
-        if former.current.state is not MemberState.AWAY:
-            raise HeartbeatRefused(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                "another member has this group instance id: it has to leave first, or its session to end",
-            )
-        back = former.current.after(MemberEvent.COMES_BACK, epoch=JOINS, previous_epoch=JOINS)
+        back = former.current.after(
+            MemberEvent.COMES_BACK, epoch=JOINS, previous_epoch=JOINS, revoking=NO_PARTITIONS
+        )
         group.remove(former.member_id, now_ms)
         self._forget_timers_of(group, former.member_id)
-        member = ConsumerMember(sent.member_id, former.meta, former.target, seen=former.seen)
+        member = ConsumerMember(member_id, former.meta, former.target, seen=former.seen)
         group.add(member)
         group.give(member, back)
         return member
@@ -259,22 +286,14 @@ class ConsumerRebalancer:
         try:
             return topics_matching(self._cluster, regex, sent.may_see)
         except RegexRefused as refused:
-            raise HeartbeatRefused(ErrorCode.INVALID_REGULAR_EXPRESSION, str(refused)) from None
+            raise MemberRefused(ErrorCode.INVALID_REGULAR_EXPRESSION, str(refused)) from None
 
     # Targets
 
     def _assign(self, group: ConsumerGroup) -> None:
         """Make the target assignment of the group's epoch."""
-        names = {topic.topic_id: topic.name for topic in group.topics}
         ids = {topic.name: topic.topic_id for topic in group.topics}
-        had = {
-            member.member_id: [
-                TopicPartition(names[topic_id], number)
-                for topic_id, number in sorted(member.target)
-                if topic_id in names
-            ]
-            for member in group.members.values()
-        }
+        had = {member.member_id: group.named(member.target) for member in group.members.values()}
         assigned = self.assignors[self.assignor_name(group)](
             {member.member_id: member.subscribed() for member in group.members.values()},
             {topic.name: topic.partitions for topic in group.topics},
@@ -299,8 +318,9 @@ class ConsumerRebalancer:
     def _await_revocation(
         self, group: ConsumerGroup, member: ConsumerMember, had: CurrentAssignment, now_ms: int
     ) -> None:
-        """A member that has to give up partitions has its rebalance timeout for that."""
-        if member.current.state is not MemberState.UNREVOKED:
+        """A member that has to give up partitions has its rebalance timeout for that; one of the classic
+        protocol has it for its next JoinGroup."""
+        if member.current.state is not MemberState.UNREVOKED or member.meta.classic is not None:
             self._timers.cancel(TimerKey(group.group_id, TimerKind.REVOKE, member.member_id))
         elif member.current is not had:
             self._set_revocation(group, member, now_ms)
@@ -310,7 +330,7 @@ class ConsumerRebalancer:
         self._timers.set(key, now_ms + max(0, member.meta.rebalance_timeout_ms))
 
     def _forget_timers_of(self, group: ConsumerGroup, member_id: str) -> None:
-        for kind in (TimerKind.SESSION, TimerKind.REVOKE):
+        for kind in (TimerKind.SESSION, TimerKind.REVOKE, TimerKind.JOIN, TimerKind.SYNC):
             self._timers.cancel(TimerKey(group.group_id, kind, member_id))
 
 
@@ -323,9 +343,19 @@ def _check_epoch(member: ConsumerMember, sent: ConsumerHeartbeat) -> None:
     is_behind = sent.epoch == current.previous_epoch and sent.epoch < current.epoch
     is_harmless = sent.owned is not None and sent.owned <= current.assigned
     if not (is_behind and is_harmless and current.state is not MemberState.AWAY):
-        raise HeartbeatRefused(
+        raise MemberRefused(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"the member's epoch is {current.epoch}, not {sent.epoch}: give up all partitions and join again",
+        )
+
+
+def _check_released(former: ConsumerMember) -> None:
+    """An instance id is free once its member is away. One of the classic protocol does not say that it goes
+    away: whoever joins in its place has fenced it."""
+    if former.current.state is not MemberState.AWAY and former.meta.classic is None:
+        raise MemberRefused(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            "another member has this group instance id: it has to leave first, or its session to end",
         )
 
 
@@ -343,5 +373,6 @@ def _told(meta: ConsumerMeta, sent: ConsumerHeartbeat) -> ConsumerMeta:
             meta.rebalance_timeout_ms if sent.rebalance_timeout_ms == -1 else sent.rebalance_timeout_ms
         ),
         assignor=meta.assignor if sent.assignor is None else sent.assignor,
+        classic=None,
     )
     return meta if told == meta else told

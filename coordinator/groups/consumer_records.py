@@ -50,9 +50,18 @@ class TopicOfGroup(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicMetadata:
+    """What only a member of the classic protocol has said in its JoinGroup: its session timeout, and its
+    protocols with their metadata, the favourite first."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerMeta:
     """What a member has said of itself. `regex` is empty if it subscribes by names only, `assignor` if it
-    leaves the choice to the others."""
+    leaves the choice to the others. `classic` is None unless it uses the classic protocol."""
 
     instance_id: str | None
     rack_id: str | None
@@ -62,6 +71,7 @@ class ConsumerMeta:
     regex: str
     rebalance_timeout_ms: int
     assignor: str
+    classic: ClassicMetadata | None = None
 
 
 class ConsumerMemberValue(NamedTuple):
@@ -242,6 +252,12 @@ def _topics_value(topics: tuple[TopicOfGroup, ...]) -> bytes:
 
 
 def _member_value(meta: ConsumerMeta) -> bytes:
+    classic = None
+    if meta.classic is not None:
+        protocols = [_ClassicProtocol(name=name, metadata=data) for name, data in meta.classic.protocols]
+        classic = _ClassicMember(
+            session_timeout_ms=meta.classic.session_timeout_ms, supported_protocols=protocols
+        )
     return _value(
         _Member(
             instance_id=meta.instance_id,
@@ -252,6 +268,7 @@ def _member_value(meta: ConsumerMeta) -> bytes:
             subscribed_topic_regex=meta.regex,
             rebalance_timeout_ms=meta.rebalance_timeout_ms,
             server_assignor=meta.assignor or None,
+            classic_member_metadata=classic,
         )
     )
 
@@ -344,6 +361,12 @@ def _topics(value: _Topics) -> tuple[TopicOfGroup, ...]:
 
 
 def _meta(value: _Member) -> ConsumerMeta:
+    classic = None
+    if value.classic_member_metadata is not None:
+        rows = value.classic_member_metadata.supported_protocols
+        classic = ClassicMetadata(
+            value.classic_member_metadata.session_timeout_ms, tuple((row.name, row.metadata) for row in rows)
+        )
     return ConsumerMeta(
         value.instance_id,
         value.rack_id,
@@ -353,6 +376,7 @@ def _meta(value: _Member) -> ConsumerMeta:
         value.subscribed_topic_regex or "",
         value.rebalance_timeout_ms,
         value.server_assignor or "",
+        classic,
     )
 
 

@@ -1,7 +1,8 @@
 """Requests of consumer groups (KIP-848): look up the group, and handle the request or answer an error.
 
-A group that only has offsets, or a classic group without members, becomes a consumer group with its first
-heartbeat, and a consumer group without members a classic one with its first JoinGroup.
+A group that only has offsets, or a classic group, becomes a consumer group with its first heartbeat: one
+without members always, and one with members if `group.consumer.migration.policy` allows it (migration.py).
+A consumer group without members becomes a classic one with its first JoinGroup.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from holdfast_log.coordinator.groups.consumer_group import (
     ConsumerMember,
 )
 from holdfast_log.coordinator.groups.consumer_kind import ConsumerKind
-from holdfast_log.coordinator.groups.consumer_rebalance import ConsumerRebalancer, HeartbeatRefused
+from holdfast_log.coordinator.groups.consumer_rebalance import ConsumerRebalancer, MemberRefused
 from holdfast_log.coordinator.groups.effects import ConsumerGroupInfo, ConsumerHeartbeatAnswer, ShardResult
 from holdfast_log.coordinator.groups.member_memory import consumer_group_bytes, topics_bytes
-from holdfast_log.coordinator.groups.records import fits, group_record
-from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
@@ -53,10 +53,10 @@ class ConsumerRequests:
                 group = self._existing(group_id, ErrorCode.UNKNOWN_MEMBER_ID)
                 self._check_memory(group, sent)
                 self._rebalancer.heartbeat(group, result, sent, now_ms)
-        except HeartbeatRefused as refused:
+        except MemberRefused as refused:
             answer = ConsumerHeartbeatAnswer(refused.error, str(refused))
             result.reply(sent.request, answer)
-        self._store.drop_if_unused(group_id)
+        self._store.settle(group_id, result, now_ms)
         return result
 
     def describe(self, request: RequestToken, group_id: str) -> ShardResult:
@@ -72,21 +72,21 @@ class ConsumerRequests:
 
     def _join(self, group_id: str, result: ShardResult, sent: ConsumerHeartbeat, now_ms: int) -> None:
         found = self._store.groups.get(group_id)
-        if isinstance(found, ConsumerGroup):
-            group = found
-        elif found is None or (isinstance(found, ClassicGroup) and found.state is GroupState.EMPTY):
-            group = ConsumerGroup(group_id)
-        else:
-            raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, "the group has members of another protocol")
+        match found:
+            case None:
+                group = ConsumerGroup(group_id)
+            case ConsumerGroup():
+                group = found
+            case ClassicGroup():
+                group = self._store.migration.upgraded(found)
+            case _:
+                raise MemberRefused(ErrorCode.GROUP_ID_NOT_FOUND, "the group is one of the own protocol")
         self._check_memory(group, sent)
         if not sent.member_id:
             sent = replace(sent, member_id=self._new_id())
         self._rebalancer.heartbeat(group, result, sent, now_ms)
         if isinstance(found, ClassicGroup):
-            self._store.rebalancer.forget_timers(found)
-            if found.durable is not None:
-                result.groups_before[group_id] = found.durable
-                result.records.insert(0, group_record(group_id, None))
+            self._store.migration.upgrade(found, group, result, now_ms)
         self._store.groups[group_id] = group
 
     def _existing(self, group_id: str, missing: ErrorCode = ErrorCode.GROUP_ID_NOT_FOUND) -> ConsumerGroup:
@@ -96,10 +96,10 @@ class ConsumerRequests:
         if isinstance(group, ConsumerGroup):
             return group
         error = missing if group is None else ErrorCode.GROUP_ID_NOT_FOUND
-        raise HeartbeatRefused(error, "there is no such consumer group")
+        raise MemberRefused(error, "there is no such consumer group")
 
     def _check(self, group_id: str, sent: ConsumerHeartbeat) -> None:
-        """Raises HeartbeatRefused for a request that is invalid for any group."""
+        """Raises MemberRefused for a request that is invalid for any group."""
         if not group_id or not fits(group_id):
             _refuse("the group id is empty or too long")
         names = (sent.member_id, sent.instance_id, sent.rack_id, sent.client_id, sent.client_host)
@@ -119,12 +119,12 @@ class ConsumerRequests:
             _check_first(sent)
         if sent.assignor and sent.assignor not in self._rebalancer.assignors:
             known = ", ".join(self._rebalancer.assignors)
-            raise HeartbeatRefused(
+            raise MemberRefused(
                 ErrorCode.UNSUPPORTED_ASSIGNOR, f"group.consumer.assignors has {known}, nothing else"
             )
 
     def _check_memory(self, group: ConsumerGroup, sent: ConsumerHeartbeat) -> None:
-        """Raises HeartbeatRefused if a new subscription is over the limit of a member, a group or all."""
+        """Raises MemberRefused if a new subscription is over the limit of a member, a group or all."""
         member = group.members.get(sent.member_id)
         topics = frozenset(sent.topics or ())
         if member is not None and _adds_nothing(member, topics, sent.regex):
@@ -158,10 +158,10 @@ def _check_first(sent: ConsumerHeartbeat) -> None:
 
 
 def _refuse(message: str) -> None:
-    raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, message)
+    raise MemberRefused(ErrorCode.INVALID_REQUEST, message)
 
 
 def _too_large(what: str, setting: str, limit: int) -> None:
-    raise HeartbeatRefused(
+    raise MemberRefused(
         ErrorCode.GROUP_MAX_SIZE_REACHED, f"{what} would be larger than {setting}={limit} allows"
     )

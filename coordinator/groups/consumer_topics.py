@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 from uuid import UUID
 
+from holdfast_log.coordinator.groups.consumer_assignment import IdPartition, Partitions
 from holdfast_log.coordinator.groups.consumer_records import TopicOfGroup
 
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
@@ -54,6 +55,15 @@ def topics_named(cluster: ClusterTopics, names: Iterable[str]) -> tuple[TopicOfG
         TopicOfGroup(cluster.topic_id(name), name, cluster.partition_count(name)) for name in sorted(names)
     )
     return tuple(topic for topic in found if topic.partitions and topic.topic_id.int)
+
+
+def partitions_named(cluster: ClusterTopics, named: Iterable[tuple[str, int]]) -> Partitions:
+    """Those of the partitions, by topic and number, that exist."""
+    return frozenset(
+        IdPartition(cluster.topic_id(name), number)
+        for name, number in named
+        if 0 <= number < cluster.partition_count(name) and cluster.topic_id(name).int
+    )
 
 
 def topics_matching(

@@ -11,8 +11,8 @@ class TimerKind(enum.Enum):
 
     SESSION = "the member is removed: it has sent no heartbeat"
     PENDING = "the member id is forgotten: no member has joined with it"
-    JOIN = "the join phase ends without the members that have not joined"
-    SYNC = "members that have not sent SyncGroup are removed"
+    JOIN = "the join phase ends without the members that have not joined; in a consumer group one member"
+    SYNC = "members that have not sent SyncGroup are removed; in a consumer group one member"
     REVOKE = "the member is removed: it has not given up partitions in its rebalance timeout"
     UNUSED = "the ephemeral group is deleted: no consumer has registered"
 

@@ -251,6 +251,8 @@ class ConsumerInfo:
     regex: str
     assigned: Sequence[tuple[UUID, int]]
     target: Sequence[tuple[UUID, int]]
+    is_classic: bool = False
+    """Whether it uses the classic protocol."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ def consumer_bytes(consumer_id: str, client_id: str, client_host: str) -> int:
 def subscription_bytes(meta: ConsumerMeta) -> int:
     """Bytes for a member of a consumer group and its subscription."""
     names = (meta.instance_id or "", meta.rack_id or "", meta.client_id, meta.client_host, meta.regex)
-    return topics_bytes(meta.topics) + sum(map(len, names)) + _MEMBER_BYTES
+    protocols = () if meta.classic is None else meta.classic.protocols
+    return topics_bytes(meta.topics) + sum(map(len, names)) + protocols_bytes(protocols) + _MEMBER_BYTES
 
 
 def consumer_group_bytes(group: ConsumerGroup, *, without: str = "") -> int:

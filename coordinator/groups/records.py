@@ -74,6 +74,12 @@ class GroupValue:
     state_since_ms: int | None
     members: tuple[MemberValue, ...]
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the group has to rebalance before anything else: it was a consumer group, and has members
+        but no leader yet."""
+        return self.leader_id is None and bool(self.members)
+
 
 @dataclass(frozen=True, slots=True)
 class ManagedMemberValue:

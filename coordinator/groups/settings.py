@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+
+
+class MigrationPolicy(enum.Enum):
+    """Whether groups with members change their protocol (`group.consumer.migration.policy`): from the classic
+    one to that of KIP-848 (upgrade) when a member of the latter joins, and back (downgrade) when the last of
+    these is gone."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +57,7 @@ class GroupSettings:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 1_000
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     new_member_join_timeout_ms: int = 5 * 60 * 1_000
     """Maximum wait of a new member's JoinGroup, a constant in Kafka; see `ClassicMember.is_new`."""
 

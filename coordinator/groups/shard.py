@@ -1,9 +1,10 @@
 """The group coordinator as a pure machine: one shard for each partition of `__consumer_offsets`.
 
 Requests, deadlines and changes of topics go in; each returns one `ShardResult` of records, claims and
-answers, performed in the order given in effects.py. Two protocols share the offsets: Kafka's classic
-protocol, and the client rewrite's, in which the server assigns partitions. The request that creates a group
-sets its type; an offsets-only group gets its type from its first member or its CreateGroup.
+answers, performed in the order given in effects.py. Three protocols share the offsets: Kafka's classic
+protocol, that of KIP-848, and the client rewrite's; in the last two the server assigns partitions. The
+request that creates a group sets its type; an offsets-only group gets its type from its first member or its
+CreateGroup, and a group of one of Kafka's protocols may change to the other (migration.py).
 
 State changes in memory at once, so that later requests see it; no answer is sent before the records that it
 depends on are durable. If the log refuses a result's records, the groups concerned return to their last
@@ -158,7 +159,7 @@ class GroupShard:
             group = self._store.groups.get(key.group_id)
             if group is not None:
                 self._store.kind(group).fall_due(group, key, result, now_ms)
-                self._store.drop_if_unused(key.group_id)
+                self._store.settle(key.group_id, result, now_ms)
         return result
 
     def group_ids(self) -> list[str]:
@@ -201,7 +202,7 @@ class GroupShard:
             error = ErrorCode.UNKNOWN_MEMBER_ID
             left = [LeftMember(member_id, instance_id, error) for member_id, instance_id in members]
             result.reply(request, LeaveAnswer(left))
-        self._store.drop_if_unused(group_id)
+        self._store.settle(group_id, result, now_ms)
         return result
 
     def commit_offsets(

@@ -20,6 +20,7 @@ from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_kind import ManagedKind
 from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
+from holdfast_log.coordinator.groups.migration import Migration
 from holdfast_log.coordinator.groups.offsets import GroupOffsets, OffsetMemory
 from holdfast_log.coordinator.groups.pending_offsets import PendingKey
 from holdfast_log.coordinator.groups.records import (
@@ -59,7 +60,9 @@ class GroupStore:
         self.timers: Timers[TimerKey] = Timers()
         self.rebalancer = ClassicRebalancer(config, self.timers)
         self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
-        self.consumer_rebalancer = ConsumerRebalancer(config, self.timers, cluster or NoTopics())
+        self.cluster = cluster or NoTopics()
+        self.consumer_rebalancer = ConsumerRebalancer(config, self.timers, self.cluster)
+        self.migration = Migration(config, self.rebalancer, self.consumer_rebalancer, self.cluster)
         self._replayed: dict[str, ReplayedGroup] = {}
         """The records of consumer groups while they are read: a group has several."""
         kinds: tuple[GroupKind[Any], ...] = (
@@ -183,6 +186,16 @@ class GroupStore:
         for request in self.kind(group).abandon(group):
             if request is not None:
                 result.reply(request, RecordsRefused(error))
+
+    # After an event
+
+    def settle(self, group_id: str, result: ShardResult, now_ms: int) -> None:
+        """What may follow an event that has changed the members of a group: its last member of the newer
+        protocol is gone, or it is unused."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and self.migration.must_downgrade(group):
+            self.groups[group_id] = self.migration.downgrade(group, result, now_ms)
+        self.drop_if_unused(group_id)
 
     # Deleting
 

@@ -48,7 +48,7 @@ class Software:
 
 SOFTWARE = (
     Software("confluent-kafka (librdkafka)", "confluent-kafka", r"CONFLUENT|confluent"),
-    Software("kafka-python 3", "kafka-python", r"KAFKA_PYTHON_3|drivers.kafka_python"),
+    Software("kafka-python 3", "kafka-python", r"KAFKA_PYTHON_3|drivers.kafka_python|KafkaPythonReader"),
     Software("kafka-python 2", "", r"KAFKA_PYTHON_2|OLD_KAFKA_PYTHON", demanded="scripts/test.sh"),
     Software("aiokafka", "aiokafka", r"AIOKAFKA|aiokafka"),
     Software("kcat", "", r"KCAT\b", demanded="any"),
@@ -62,8 +62,8 @@ SOFTWARE = (
         r"config_command|acl_command|dump\(|kafka_tools|TransactionsTool", "this", VERSION,
     ),
     Software(
-        "Apache Kafka's Java clients", "", r"DescribeTopics|(Transactions|ConsumerGroup)\.java", "this",
-        VERSION,
+        "Apache Kafka's Java clients", "",
+        r"DescribeTopics|(Transactions|ConsumerGroup|GroupMigration)\.java", "this", VERSION,
     ),
     Software("Kafka Streams (exactly_once_v2)", "", r"WordCount\.java", "this", VERSION),
     Software("Kafka Connect (exactly-once source)", "", r"ConnectDistributed", "this", VERSION),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast_log.coordinator.groups import consumer_rebalance
-from holdfast_log.coordinator.groups.consumer_assignment import CurrentAssignment, MemberState
+from holdfast_log.coordinator.groups.consumer_assignment import CurrentAssignment
 from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup
 from holdfast_log.coordinator.groups.consumer_kind import ConsumerKind
 from holdfast_log.coordinator.groups.consumer_rebalance import ConsumerRebalancer
@@ -23,7 +23,7 @@ Check = Callable[[GroupWorld], None]
 members, epochs = scenarios.TestMembers(), scenarios.TestEpochs()
 static, topics = scenarios.TestStaticMembers(), scenarios.TestTopics()
 log = scenarios.TestTheLog()
-_remove, _replaced, _take = ConsumerRebalancer.remove, ConsumerRebalancer._replaced, ReplayedGroup.take
+_remove, _take = ConsumerRebalancer.remove, ReplayedGroup.take
 
 
 def trusting(
@@ -43,11 +43,6 @@ def remove_in_the_same_epoch(self: Any, group: ConsumerGroup, *rest: Any) -> Non
 
 def resume_nothing(self: Any, group: ConsumerGroup, now_ms: int) -> None:
     pass
-
-
-def take_over(self: Any, group: ConsumerGroup, former: Any, *rest: Any) -> Any:
-    former.current = replace(former.current, state=MemberState.AWAY)
-    return _replaced(self, group, former, *rest)
 
 
 def forget_targets(self: ReplayedGroup, key: Any, value: bytes | None) -> None:
@@ -95,7 +90,8 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
         epochs.test_offsets_are_committed_in_the_members_epoch,
     ),
     "an instance is taken over while it is in use": (
-        ConsumerRebalancer, "_replaced", take_over, static.test_an_instance_id_is_used_once_at_a_time,
+        consumer_rebalance, "_check_released", lambda former: None,
+        static.test_an_instance_id_is_used_once_at_a_time,
     ),
     "new partitions are not seen": (
         ConsumerKind, "topics_changed", lambda *arguments: None, topics.test_new_partitions_are_assigned,

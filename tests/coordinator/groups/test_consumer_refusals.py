@@ -124,18 +124,14 @@ class TestBadRequests:
 
 
 class TestOtherProtocols:
-    def test_groups_with_members_of_other_protocols_are_refused(self, world: GroupWorld) -> None:
-        world.stable_group(1)
-        assert ConsumerMember(world).join() is ErrorCode.GROUP_ID_NOT_FOUND
+    def test_managed_groups_are_refused(self, world: GroupWorld) -> None:
         assert world.create_group("managed") is ErrorCode.NONE
         member = ConsumerMember(world)
         member.group = "managed"
         assert member.join() is ErrorCode.GROUP_ID_NOT_FOUND
 
-    def test_classic_members_are_refused_while_there_are_members(self, world: GroupWorld) -> None:
+    def test_a_consumer_group_with_members_becomes_no_managed_group(self, world: GroupWorld) -> None:
         (member,) = group_of(world, "a")
-        join = world.send_first_join()
-        assert world.join_answer(join).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert world.create_group() is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert member.beat() is ErrorCode.NONE
 
