@@ -8,6 +8,11 @@ from uuid import UUID
 
 from holdfast_log.coordinator.groups.shard import OffsetToCommit
 from holdfast_log.coordinator.ownership.records import PartitionKey
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.offset_commit import (
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 IsTaken: TypeAlias = Callable[[TopicPartition], bool]
@@ -53,6 +58,28 @@ def owner_tokens(
         for partition, row in _rows(topics)
         if row.owner_token >= 0 and is_taken(partition)
     }
+
+
+def response_rows(
+    topics: Iterable[CommittedTopic],
+    outcomes: Iterable[tuple[TopicPartition, ErrorCode]],
+    others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+) -> list[OffsetCommitResponseTopic]:
+    """The rows of a response: the error of each partition, `others` where `outcomes` does not name it."""
+    errors = dict(outcomes)
+    return [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetCommitResponsePartition(
+                    partition_index=row.partition_index,
+                    error_code=errors.get(TopicPartition(topic.name, row.partition_index), others),
+                )
+                for row in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
 
 
 def _rows(topics: Iterable[CommittedTopic]) -> Iterator[tuple[TopicPartition, CommittedPartition]]:

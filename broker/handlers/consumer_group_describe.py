@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths, refusal
-from holdfast_log.broker.requests.operations import NOT_ASKED, authorized_operations
+from holdfast_log.broker.groups.descriptions import DescriptionApi, described_groups
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.groups.effects import ConsumerGroupInfo, ConsumerInfo
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.acls import AclOperation, AclResource
@@ -45,42 +44,30 @@ class ConsumerGroupDescribeHandler(Handler[ConsumerGroupDescribeRequest, Consume
     def handle(
         self, context: RequestContext, request: ConsumerGroupDescribeRequest
     ) -> Deferred[ConsumerGroupDescribeResponse]:
-        # Each group once: a description may be a thousand times as long as a name.
-        names = dict.fromkeys(request.group_ids)
-        is_asked = request.include_authorized_operations
-        described = [self._describe(context, group_id, with_operations=is_asked) for group_id in names]
-        return gatherResults(described).addCallback(
-            lambda groups: ConsumerGroupDescribeResponse(groups=groups)
-        )
-
-    def _describe(
-        self, context: RequestContext, group_id: str, *, with_operations: bool
-    ) -> Deferred[DescribedConsumerGroup]:
-        denied = context.denial(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
-        if denied is not None:
-            return succeed(_refused(group_id, denied.code, str(denied)))
-        operations = NOT_ASKED
-        if with_operations:
-            operations = authorized_operations(context, AclResource.GROUP, group_id)
-        return self.groups.ask(
-            group_id, lambda shard, waiting, _: shard.consumers.describe(waiting, group_id)
-        ).addCallbacks(_described, _failed, callbackArgs=(context, operations), errbackArgs=(group_id,))
+        return described_groups(
+            context,
+            self.groups,
+            _API,
+            request.group_ids,
+            with_operations=request.include_authorized_operations,
+        ).addCallback(lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 
     def failed(
         self, context: RequestContext, request: ConsumerGroupDescribeRequest, error: BrokerError
     ) -> ConsumerGroupDescribeResponse:
-        groups = [_refused(group_id, error.code, str(error)) for group_id in request.group_ids]
+        groups = [_refused(group_id, error) for group_id in request.group_ids]
         return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _described(info: ConsumerGroupInfo, context: RequestContext, operations: int) -> DescribedConsumerGroup:
+def _described(context: RequestContext, info: ConsumerGroupInfo, operations: int) -> DescribedConsumerGroup:
     if info.error is not ErrorCode.NONE:
-        return _refused(info.group_id, info.error, info.message)
+        return _refused(info.group_id, BrokerError(info.error, info.message))
     named = {*info.topics.values(), *(topic for member in info.members for topic in member.topics)}
     for topic in sorted(named):
         denied = context.denial(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
         if denied is not None:
-            return _refused(info.group_id, denied.code, "its members read topics that you may not describe")
+            message = "its members read topics that you may not describe"
+            return _refused(info.group_id, BrokerError(denied.code, message))
     return DescribedConsumerGroup(
         error_code=ErrorCode.NONE,
         group_id=info.group_id,
@@ -122,10 +109,12 @@ def _assignment(partitions: Iterable[tuple[UUID, int]], topics: Mapping[UUID, st
     return DescribedAssignment(topic_partitions=list(rows.values()))
 
 
-def _failed(failure: Failure, group_id: str) -> DescribedConsumerGroup:
-    error = refusal(failure)
-    return _refused(group_id, error.code, str(error))
+def _refused(group_id: str, error: BrokerError) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        error_code=error.code, error_message=str(error), group_id=group_id, members=[]
+    )
 
 
-def _refused(group_id: str, error: ErrorCode, message: str | None) -> DescribedConsumerGroup:
-    return DescribedConsumerGroup(error_code=error, error_message=message, group_id=group_id, members=[])
+_API = DescriptionApi(
+    lambda shard, waiting, group_id: shard.consumers.describe(waiting, group_id), _described, _refused
+)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths, refusal
-from holdfast_log.broker.requests.operations import NOT_ASKED, authorized_operations
+from holdfast_log.broker.groups.descriptions import DescriptionApi, described_groups
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.groups.effects import DescribeAnswer
 from holdfast_log.coordinator.groups.service import GroupService
-from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -35,36 +33,19 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
     def handle(
         self, context: RequestContext, request: DescribeGroupsRequest
     ) -> Deferred[DescribeGroupsResponse]:
-        # Each group once: a description may be a thousand times as long as a name.
-        names = dict.fromkeys(request.groups)
-        is_asked = request.include_authorized_operations
-        described = [self._describe(context, group_id, with_operations=is_asked) for group_id in names]
-        return gatherResults(described).addCallback(
-            lambda groups: DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
-        )
-
-    def _describe(
-        self, context: RequestContext, group_id: str, *, with_operations: bool
-    ) -> Deferred[DescribedGroup]:
-        denied = context.denial(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
-        if denied is not None:
-            return succeed(_refused(group_id, denied.code))
-        operations = NOT_ASKED
-        if with_operations:
-            operations = authorized_operations(context, AclResource.GROUP, group_id)
-        return self.groups.ask(
-            group_id, lambda shard, waiting, _: shard.describe_group(waiting, group_id)
-        ).addCallbacks(_described, _failed, callbackArgs=(operations,), errbackArgs=(group_id,))
+        return described_groups(
+            context, self.groups, _API, request.groups, with_operations=request.include_authorized_operations
+        ).addCallback(lambda groups: DescribeGroupsResponse(throttle_time_ms=0, groups=groups))
 
     def failed(
         self, context: RequestContext, request: DescribeGroupsRequest, error: BrokerError
     ) -> DescribeGroupsResponse:
         return DescribeGroupsResponse(
-            throttle_time_ms=0, groups=[_refused(group_id, error.code) for group_id in request.groups]
+            throttle_time_ms=0, groups=[_refused(group_id, error) for group_id in request.groups]
         )
 
 
-def _described(answer: DescribeAnswer, operations: int) -> DescribedGroup:
+def _described(_: RequestContext, answer: DescribeAnswer, operations: int) -> DescribedGroup:
     return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=answer.group_id,
@@ -86,11 +67,17 @@ def _described(answer: DescribeAnswer, operations: int) -> DescribedGroup:
     )
 
 
-def _failed(failure: Failure, group_id: str) -> DescribedGroup:
-    return _refused(group_id, refusal(failure).code)
-
-
-def _refused(group_id: str, error: ErrorCode) -> DescribedGroup:
+def _refused(group_id: str, error: BrokerError) -> DescribedGroup:
     return DescribedGroup(
-        error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
+        error_code=error.code,
+        group_id=group_id,
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=[],
     )
+
+
+_API = DescriptionApi(
+    lambda shard, waiting, group_id: shard.describe_group(waiting, group_id), _described, _refused
+)

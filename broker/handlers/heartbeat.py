@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.broker.groups.callers import caller_of
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.acls import AclOperation, AclResource
@@ -29,12 +30,7 @@ class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.classic.heartbeat(
-                waiting,
-                request.group_id,
-                member_id=request.member_id,
-                generation=request.generation_id,
-                now_ms=now_ms,
-                instance_id=request.group_instance_id,
+                waiting, request.group_id, caller_of(request), now_ms
             ),
         ).addCallback(lambda answer: HeartbeatResponse(throttle_time_ms=0, error_code=answer.error))
 

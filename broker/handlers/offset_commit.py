@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, succeed
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.groups.commit_rows import offsets_of, owner_tokens
+from holdfast_log.broker.groups.commit_rows import offsets_of, owner_tokens, response_rows
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
@@ -28,8 +28,6 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -113,23 +111,6 @@ def _fenced(keys: Iterable[PartitionKey]) -> dict[TopicPartition, ErrorCode]:
 def _response(
     request: OffsetCommitRequest,
     outcomes: Iterable[tuple[TopicPartition, ErrorCode]],
-    others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    *others: ErrorCode,
 ) -> OffsetCommitResponse:
-    """`others` is the error of partitions that `outcomes` does not name."""
-    errors = dict(outcomes)
-    return OffsetCommitResponse(
-        throttle_time_ms=0,
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=wanted.partition_index,
-                        error_code=errors.get(TopicPartition(topic.name, wanted.partition_index), others),
-                    )
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    return OffsetCommitResponse(throttle_time_ms=0, topics=response_rows(request.topics, outcomes, *others))

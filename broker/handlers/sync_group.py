@@ -16,9 +16,12 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.broker.groups.callers import caller_of
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.effects import SyncAnswer
 from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -34,15 +37,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
         return self.groups.ask(
             request.group_id,
             lambda shard, waiting, now_ms: shard.classic.sync(
-                waiting,
-                request.group_id,
-                member_id=request.member_id,
-                generation=request.generation_id,
-                now_ms=now_ms,
-                instance_id=request.group_instance_id,
-                protocol_type=request.protocol_type,
-                protocol_name=request.protocol_name,
-                assignments={each.member_id: each.assignment for each in request.assignments},
+                request.group_id, _sync(waiting, request), now_ms
             ),
         ).addCallback(_response)
 
@@ -53,6 +48,16 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.REBALANCE_IN_PROGRESS
         return _response(SyncAnswer(code))
+
+
+def _sync(waiting: RequestToken, request: SyncGroupRequest) -> Sync:
+    return Sync(
+        waiting,
+        caller_of(request),
+        request.protocol_type,
+        request.protocol_name,
+        {each.member_id: each.assignment for each in request.assignments},
+    )
 
 
 def _response(answer: SyncAnswer) -> SyncGroupResponse:

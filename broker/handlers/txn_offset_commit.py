@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.groups.commit_rows import offsets_of, owner_tokens
+from holdfast_log.broker.groups.commit_rows import offsets_of, owner_tokens, response_rows
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -33,8 +33,6 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -144,23 +142,8 @@ class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResp
 def _response(
     request: TxnOffsetCommitRequest,
     outcomes: Iterable[tuple[TopicPartition, ErrorCode]],
-    others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    *others: ErrorCode,
 ) -> TxnOffsetCommitResponse:
-    """`others` is the error of partitions that `outcomes` does not name."""
-    errors = dict(outcomes)
     return TxnOffsetCommitResponse(
-        throttle_time_ms=0,
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=wanted.partition_index,
-                        error_code=errors.get(TopicPartition(topic.name, wanted.partition_index), others),
-                    )
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        throttle_time_ms=0, topics=response_rows(request.topics, outcomes, *others)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast_log.coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from holdfast_log.coordinator.groups.effects import JoinedMember
@@ -15,6 +16,14 @@ from holdfast_log.coordinator.groups.records import GroupValue, MemberValue
 from holdfast_log.coordinator.groups.states import CAME_FROM, GroupState, GroupType
 from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
+
+
+class Caller(NamedTuple):
+    """Who sends a request as a member of a group, in which generation by its own account."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
 
 
 @dataclass(slots=True)

@@ -9,8 +9,9 @@ KIP-134, KIP-345, KIP-389 and KIP-394.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from holdfast_log.coordinator.groups.classic_group import ClassicGroup, ClassicMember
+from holdfast_log.coordinator.groups.classic_group import Caller, ClassicGroup, ClassicMember
 from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
 from holdfast_log.coordinator.groups.effects import (
     ErrorAnswer,
@@ -28,6 +29,18 @@ from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.errors import ErrorCode
 
 
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A SyncGroup request. Only the leader sends `assignments`, by member id. Versions before 5 do not name
+    the protocol."""
+
+    request: RequestToken
+    caller: Caller
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+
 class ClassicRebalancer:
     """Handles the events of classic groups, except JoinGroup, which `Joiner` handles."""
 
@@ -37,45 +50,31 @@ class ClassicRebalancer:
 
     # Requests
 
-    def sync(
-        self,
-        group: ClassicGroup,
-        result: ShardResult,
-        request: RequestToken,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        assignments: Mapping[str, bytes],
-        now_ms: int,
-    ) -> None:
+    def sync(self, group: ClassicGroup, result: ShardResult, sync: Sync, now_ms: int) -> None:
         """SyncGroup: the leader sends all assignments, each member gets its own."""
-        error = self._check(group, member_id, instance_id, generation)
+        error = self._check(group, sync.caller)
         if error is ErrorCode.NONE:
-            named_otherwise = (protocol_type is not None and protocol_type != group.protocol_type) or (
-                protocol_name is not None and protocol_name != group.protocol_name
-            )
-            if named_otherwise:
+            is_type = sync.protocol_type in (None, group.protocol_type)
+            if not is_type or sync.protocol_name not in (None, group.protocol_name):
                 error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             elif group.state is GroupState.PREPARING_REBALANCE:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE:
-            result.reply(request, SyncAnswer(error))
+            result.reply(sync.request, SyncAnswer(error))
             return
+        member_id = sync.caller.member_id
         member = group.members[member_id]
         group.unsynced_members.pop(member_id, None)
         self.keep_alive(group, member, now_ms)
         if group.state is GroupState.STABLE:
-            result.reply(request, self._sync_answer(group, member))
+            result.reply(sync.request, self._sync_answer(group, member))
             self._stop_waiting_for_sync(group)
             return
         if member.syncing is not None:  # the member gave up on an earlier request and sent a new one
             result.reply(member.syncing, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
-        member.syncing = request
+        member.syncing = sync.request
         if member_id == group.leader_id:
-            self._assign(group, result, assignments, now_ms)
+            self._assign(group, result, sync.assignments, now_ms)
         self._stop_waiting_for_sync(group)
 
     def heartbeat(
@@ -83,16 +82,13 @@ class ClassicRebalancer:
         group: ClassicGroup,
         result: ShardResult,
         request: RequestToken,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        caller: Caller,
         now_ms: int,
     ) -> None:
         """Heartbeat: REBALANCE_IN_PROGRESS asks the member to join again."""
-        error = self._check(group, member_id, instance_id, generation)
+        error = self._check(group, caller)
         if error is ErrorCode.NONE:
-            self.keep_alive(group, group.members[member_id], now_ms)
+            self.keep_alive(group, group.members[caller.member_id], now_ms)
             if group.state is GroupState.PREPARING_REBALANCE:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         result.reply(request, ErrorAnswer(error))
@@ -252,13 +248,11 @@ class ClassicRebalancer:
             result.reply(member.syncing, SyncAnswer(error))
             member.syncing = None
 
-    def _check(
-        self, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
-    ) -> ErrorCode:
+    def _check(self, group: ClassicGroup, caller: Caller) -> ErrorCode:
         if group.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = group.check_member(member_id, instance_id)
-        if error is ErrorCode.NONE and generation != group.generation:
+        error = group.check_member(caller.member_id, caller.instance_id)
+        if error is ErrorCode.NONE and caller.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         return error
 

@@ -3,10 +3,11 @@ error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.classic_group import Caller, ClassicGroup
 from holdfast_log.coordinator.groups.classic_join import Join, Joiner
+from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_classic import ClassicMembers
 from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup
 from holdfast_log.coordinator.groups.effects import ErrorAnswer, JoinAnswer, ShardResult, SyncAnswer
@@ -91,91 +92,33 @@ class ClassicRequests:
         group.held_bytes += size
         return True
 
-    def sync(
-        self,
-        request: RequestToken,
-        group_id: str,
-        *,
-        member_id: str,
-        generation: int,
-        now_ms: int,
-        instance_id: str | None = None,
-        protocol_type: str | None = None,
-        protocol_name: str | None = None,
-        assignments: Mapping[str, bytes] | None = None,
-    ) -> ShardResult:
-        """SyncGroup; only the leader sends `assignments`, by member id."""
+    def sync(self, group_id: str, sync: Sync, now_ms: int) -> ShardResult:
+        """SyncGroup."""
         result = ShardResult()
-        group = self._store.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            self._in_consumer_groups.sync(
-                group,
-                result,
-                request,
-                member_id=member_id,
-                instance_id=instance_id,
-                generation=generation,
-                protocol_type=protocol_type,
-                protocol_name=protocol_name,
-                now_ms=now_ms,
-            )
-            return result
-        if not isinstance(group, ClassicGroup):
-            result.reply(request, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-            return result
-        size = sum(map(len, assignments.values())) if assignments else 0
-        if size > self._store.config.group_bytes_max or (size and not self._store.memory.has_room(size)):
-            result.reply(request, SyncAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
-            return result
-        if group.held_bytes is not None:
-            group.held_bytes += size
-        self._rebalancer.sync(
-            group,
-            result,
-            request,
-            member_id=member_id,
-            instance_id=instance_id,
-            generation=generation,
-            protocol_type=protocol_type,
-            protocol_name=protocol_name,
-            assignments=assignments or {},
-            now_ms=now_ms,
-        )
+        match self._store.groups.get(group_id):
+            case ConsumerGroup() as consumers:
+                self._in_consumer_groups.sync(consumers, result, sync, now_ms)
+            case ClassicGroup() as group:
+                size = sum(map(len, sync.assignments.values()))
+                is_too_large = size > self._store.config.group_bytes_max
+                if is_too_large or (size and not self._store.memory.has_room(size)):
+                    result.reply(sync.request, SyncAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+                    return result
+                if group.held_bytes is not None:
+                    group.held_bytes += size
+                self._rebalancer.sync(group, result, sync, now_ms)
+            case _:
+                result.reply(sync.request, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         return result
 
-    def heartbeat(
-        self,
-        request: RequestToken,
-        group_id: str,
-        *,
-        member_id: str,
-        generation: int,
-        now_ms: int,
-        instance_id: str | None = None,
-    ) -> ShardResult:
+    def heartbeat(self, request: RequestToken, group_id: str, caller: Caller, now_ms: int) -> ShardResult:
         """Heartbeat."""
         result = ShardResult()
         match self._store.groups.get(group_id):
-            case ClassicGroup() as classic:
-                self._rebalancer.heartbeat(
-                    classic,
-                    result,
-                    request,
-                    member_id=member_id,
-                    instance_id=instance_id,
-                    generation=generation,
-                    now_ms=now_ms,
-                )
             case ConsumerGroup() as consumers:
-                self._in_consumer_groups.heartbeat(
-                    consumers,
-                    result,
-                    request,
-                    member_id=member_id,
-                    instance_id=instance_id,
-                    generation=generation,
-                    now_ms=now_ms,
-                )
+                self._in_consumer_groups.heartbeat(consumers, result, request, caller, now_ms)
+            case ClassicGroup() as group:
+                self._rebalancer.heartbeat(group, result, request, caller, now_ms)
             case _:
                 result.reply(request, ErrorAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         return result

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from holdfast_log.coordinator.groups.classic_group import Caller
 from holdfast_log.coordinator.groups.classic_join import Join
+from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_assignment import MemberState
 from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember
 from holdfast_log.coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, encode_assignment
@@ -51,51 +53,37 @@ class ClassicMembers:
         except MemberRefused as refused:
             result.reply(join.request, JoinAnswer(refused.error, join.member_id))
 
-    def sync(
-        self,
-        group: ConsumerGroup,
-        result: ShardResult,
-        request: RequestToken,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        now_ms: int,
-    ) -> None:
+    def sync(self, group: ConsumerGroup, result: ShardResult, sync: Sync, now_ms: int) -> None:
         """SyncGroup: the member is told what it may read."""
         try:
-            member, classic = self._checked(group, member_id, instance_id, generation)
+            member, classic = self._checked(group, sync.caller)
             name = classic.protocols[0][0]
-            if protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or protocol_name not in (None, name):
+            is_type = sync.protocol_type in (None, CONSUMER_PROTOCOL_TYPE)
+            if not is_type or sync.protocol_name not in (None, name):
                 raise MemberRefused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its JoinGroup named another one")
             # One that is giving up partitions has joined, and is told to join again once it has.
             if group.epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED:
                 self._await_join(group, member, now_ms)
                 raise MemberRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the group has changed")
         except MemberRefused as refused:
-            result.reply(request, SyncAnswer(refused.error))
+            result.reply(sync.request, SyncAnswer(refused.error))
             return
-        self._timers.cancel(TimerKey(group.group_id, TimerKind.SYNC, member_id))
+        self._timers.cancel(TimerKey(group.group_id, TimerKind.SYNC, member.member_id))
         self._rebalancer.keep_alive(group, member, now_ms)
         assignment = encode_assignment(group.named(member.current.assigned))
-        result.reply(request, SyncAnswer(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
+        result.reply(sync.request, SyncAnswer(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
 
     def heartbeat(
         self,
         group: ConsumerGroup,
         result: ShardResult,
         request: RequestToken,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        caller: Caller,
         now_ms: int,
     ) -> None:
         """Heartbeat: REBALANCE_IN_PROGRESS asks the member to join again."""
         try:
-            member, _ = self._checked(group, member_id, instance_id, generation)
+            member, _ = self._checked(group, caller)
         except MemberRefused as refused:
             result.reply(request, ErrorAnswer(refused.error))
             return
@@ -141,14 +129,12 @@ class ClassicMembers:
             return group.members[member_id], False
         return self._rebalancer.added(group, member_id, join.instance_id), True
 
-    def _checked(
-        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
-    ) -> tuple[ConsumerMember, ClassicMetadata]:
+    def _checked(self, group: ConsumerGroup, caller: Caller) -> tuple[ConsumerMember, ClassicMetadata]:
         """The member that sends SyncGroup or Heartbeat. Raises MemberRefused."""
-        member = self._rebalancer.known(group, member_id, instance_id)
+        member = self._rebalancer.known(group, caller.member_id, caller.instance_id)
         if member.meta.classic is None:
             raise MemberRefused(ErrorCode.UNKNOWN_MEMBER_ID, "the member does not use the classic protocol")
-        if generation != member.current.epoch:
+        if caller.generation != member.current.epoch:
             raise MemberRefused(ErrorCode.ILLEGAL_GENERATION, f"its generation is {member.current.epoch}")
         return member, member.meta.classic
 

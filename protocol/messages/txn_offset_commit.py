@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.messages.offset_commit import OffsetCommitResponseTopic
 from holdfast_log.protocol.schema import Int16, Int32, Int64, struct, wire
-
-
-@struct
-class TxnOffsetCommitResponsePartition:
-    partition_index: Int32
-    error_code: Int16
-
-
-@struct
-class TxnOffsetCommitResponseTopic:
-    name: str
-    partitions: list[TxnOffsetCommitResponsePartition]
 
 
 @struct
 class TxnOffsetCommitResponse(Response):
     throttle_time_ms: Int32
-    topics: list[TxnOffsetCommitResponseTopic]
+    topics: list[OffsetCommitResponseTopic]
 
 
 @struct

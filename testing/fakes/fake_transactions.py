@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from holdfast_log.broker.groups.commit_rows import response_rows
 from holdfast_log.broker.ownership.committers import may_commit
 from holdfast_log.broker.transactions.answers import known_error
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
@@ -37,8 +38,6 @@ from holdfast_log.protocol.messages.init_producer_id import InitProducerIdReques
 from holdfast_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -259,18 +258,5 @@ class FakeTransactions:
         if error is ErrorCode.NONE:
             found = self._cluster.groups.commit_in_transaction(node, request)
         return TxnOffsetCommitResponse(
-            throttle_time_ms=0,
-            topics=[
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        TxnOffsetCommitResponsePartition(
-                            partition_index=row.partition_index,
-                            error_code=found.get(TopicPartition(topic.name, row.partition_index), error),
-                        )
-                        for row in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ],
+            throttle_time_ms=0, topics=response_rows(request.topics, found.items(), error)
         )

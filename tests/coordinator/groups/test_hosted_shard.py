@@ -9,7 +9,9 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from holdfast_log.coordinator.groups.classic_group import Caller
 from holdfast_log.coordinator.groups.classic_join import Join
+from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
 from holdfast_log.coordinator.groups.effects import GroupReader, JoinAnswer, ReaderClaim
 from holdfast_log.coordinator.groups.settings import GroupSettings
@@ -78,6 +80,10 @@ class FakeLog:
             self.check()
 
 
+def caller(joined: JoinAnswer) -> Caller:
+    return Caller(joined.member_id, joined.generation)
+
+
 class Host:
     """One hosted shard with its log, clock and claimer."""
 
@@ -136,14 +142,10 @@ class Host:
         )
 
     def sync(self, joined: JoinAnswer, group: str = "g") -> list[Any]:
+        assignments = {joined.member_id: encode_assignment([PARTITION])}
         return self.ask(
             lambda shard, waiting, now: shard.classic.sync(
-                waiting,
-                group,
-                member_id=joined.member_id,
-                generation=joined.generation,
-                now_ms=now,
-                assignments={joined.member_id: encode_assignment([PARTITION])},
+                group, Sync(waiting, caller(joined), assignments=assignments), now
             )
         )
 
@@ -370,9 +372,7 @@ def test_setting_the_clock_neither_ends_nor_prolongs_a_session(by_s: float) -> N
 
     def heartbeat() -> ErrorCode:
         (answer,) = host.ask(
-            lambda shard, waiting, now: shard.classic.heartbeat(
-                waiting, "g", member_id=joined.member_id, generation=joined.generation, now_ms=now
-            )
+            lambda shard, waiting, now: shard.classic.heartbeat(waiting, "g", caller(joined), now)
         )
         return ErrorCode(answer.error)
 

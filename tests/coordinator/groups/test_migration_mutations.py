@@ -131,8 +131,8 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     ),
     "generations are not compared": (
         ClassicMembers, "_checked",
-        lambda self, group, member_id, *_: (
-            self._rebalancer.known(group, member_id, None), group.members[member_id].meta.classic,
+        lambda self, group, caller: (
+            member := self._rebalancer.known(group, caller.member_id, None), member.meta.classic,
         ),
         with_pair(scenarios.TestClassicMembers.test_its_generation_is_its_epoch),
     ),

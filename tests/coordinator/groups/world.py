@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
+from holdfast_log.coordinator.groups.classic_group import Caller
 from holdfast_log.coordinator.groups.classic_join import Join
+from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
 from holdfast_log.coordinator.groups.effects import (
     ErrorAnswer,
@@ -180,16 +182,8 @@ class GroupWorld(ShardHost):
         protocol_type: str | None = None,
     ) -> int:
         request = self.new_request()
-        result = self.shard.classic.sync(
-            request,
-            group,
-            **member.named(),
-            protocol_name=protocol_name,
-            protocol_type=protocol_type,
-            assignments=assignments,
-            now_ms=self.now_ms,
-        )
-        self.perform(result)
+        sync = Sync(request, Caller(**member.named()), protocol_type, protocol_name, assignments or {})
+        self.perform(self.shard.classic.sync(group, sync, self.now_ms))
         return request
 
     def sync_answer(self, request: int) -> SyncAnswer:
@@ -197,7 +191,7 @@ class GroupWorld(ShardHost):
 
     def heartbeat(self, member: Member, group: str = "g") -> ErrorCode:
         request = self.new_request()
-        self.perform(self.shard.classic.heartbeat(request, group, **member.named(), now_ms=self.now_ms))
+        self.perform(self.shard.classic.heartbeat(request, group, Caller(**member.named()), self.now_ms))
         return self.answer(request, ErrorAnswer).error
 
     def leave(self, *members: tuple[str, str | None], group: str = "g") -> list[ErrorCode]:
