@@ -2,8 +2,8 @@
 
 A partition that has no replica here yet gets its log in the chosen directory when it is assigned to this
 broker; as in Kafka it is answered REPLICA_NOT_AVAILABLE, and a tool asks again once the replica is there. A
-replica that is in the directory already is answered NONE. One that is in another directory does not move:
-INVALID_REQUEST. It gets there by way of another broker.
+replica that is in another directory begins to move, which DescribeLogDirs shows. One that is in the directory
+already stays, even if it was about to move elsewhere.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.replication.log_moves import LogMoves
 from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -30,6 +31,7 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 class AlterReplicaLogDirsHandler(Handler[AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse]):
     request = AlterReplicaLogDirsRequest
     logs: LogManager
+    moves: LogMoves
     rights: ClusterRights
 
     def handle(
@@ -40,18 +42,9 @@ class AlterReplicaLogDirsHandler(Handler[AlterReplicaLogDirsRequest, AlterReplic
         if len({partition for partition, _ in named}) != len(named):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
         errors = {partition: self._choose(partition, path) for partition, path in named}
-        stuck = [f"{partition} to {path}" for partition, path in named if _is_stuck(errors[partition])]
-        if stuck:
-            context.note_refused(
-                "AlterReplicaLogDirs requests for replicas that have a log",
-                f"a replica does not move between directories of one broker: {shown(stuck)}; reassign it to "
-                "another broker and back",
-            )
         chosen = [f"{partition}: {path}" for partition, path in named if _is_chosen(errors[partition])]
         if chosen:
-            log_change(
-                context, "Chose the log directories of %d new replicas: %s", len(chosen), shown(chosen)
-            )
+            log_change(context, "Chose the log directories of %d replicas: %s", len(chosen), shown(chosen))
         return _response(errors)
 
     def _choose(self, partition: TopicPartition, path: str) -> ErrorCode:
@@ -63,9 +56,11 @@ class AlterReplicaLogDirsHandler(Handler[AlterReplicaLogDirsRequest, AlterReplic
         if directory.failure is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if partition in directory.logs:
+            self.moves.cancel(partition)
             return ErrorCode.NONE
         if self.logs.find(partition) is not None:
-            return ErrorCode.INVALID_REQUEST
+            self.moves.begin(partition, directory)
+            return ErrorCode.NONE
         self.logs.choices.choose(partition, directory)
         return ErrorCode.REPLICA_NOT_AVAILABLE
 
@@ -87,12 +82,8 @@ def _named(request: AlterReplicaLogDirsRequest) -> list[tuple[TopicPartition, st
     ]
 
 
-def _is_stuck(error: ErrorCode) -> bool:
-    return error is ErrorCode.INVALID_REQUEST
-
-
 def _is_chosen(error: ErrorCode) -> bool:
-    return error is ErrorCode.REPLICA_NOT_AVAILABLE
+    return error in (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
 
 
 def _response(errors: dict[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:

@@ -1,5 +1,5 @@
 """DescribeLogDirs (key 35): the log directories of this broker, and the size of each partition in them
-(KIP-113).
+(KIP-113). A replica that moves to another directory is there too, as a future one.
 
 Versions: from 4 on with the total and the free bytes of the file system (KIP-827).
 """
@@ -15,6 +15,7 @@ from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.replication.log_moves import LogMove, LogMoves
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -27,6 +28,7 @@ from holdfast_log.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _PARTITION_BYTES = 24
 
@@ -36,6 +38,7 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
     request = DescribeLogDirsRequest
     logs: LogManager
     replicas: Replicas
+    moves: LogMoves
     disk: Disk
     answers: LongAnswers
 
@@ -64,8 +67,10 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
             return DescribeLogDirsResult(
                 error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]
             )
-        named = directory.logs.items()
-        logs = sorted(entry for entry in named if wanted is None or tuple(entry[0]) in wanted)
+        found: list[tuple[TopicPartition, Log | LogMove]] = [*directory.logs.items()]
+        found += [(move.partition, move) for move in self.moves if move.target is directory]
+        logs = [entry for entry in found if wanted is None or tuple(entry[0]) in wanted]
+        logs.sort(key=lambda entry: entry[0])
         topics = answer.rows(DescribeLogDirsTopic)
         for name, of_topic in groupby(logs, key=lambda entry: entry[0].topic):
             await answer.turn(len(name))
@@ -73,7 +78,7 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
             for _, log in of_topic:
                 if not await answer.afford(_PARTITION_BYTES):
                     raise answer.too_long
-                partitions.add(self._partition(log))
+                partitions.add(_future(log) if isinstance(log, LogMove) else self._partition(log))
             topics.add(DescribeLogDirsTopic(name=name, partitions=partitions.finish()))
         return DescribeLogDirsResult(
             error_code=ErrorCode.NONE,
@@ -98,3 +103,12 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
         self, context: RequestContext, request: DescribeLogDirsRequest, error: BrokerError
     ) -> DescribeLogDirsResponse:
         return DescribeLogDirsResponse(throttle_time_ms=0, error_code=error.code, results=[])
+
+
+def _future(move: LogMove) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=move.partition.partition,
+        partition_size=move.copied_bytes,
+        offset_lag=move.offset_lag,
+        is_future_key=True,
+    )

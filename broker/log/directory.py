@@ -48,6 +48,8 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.spares: dict[TopicPartition, Log] = {}
         """Logs of partitions for which another directory's log is used."""
+        self.interrupted_moves: list[TopicPartition] = []
+        """Partitions whose logs the last process was moving here."""
         self.high_watermarks: dict[TopicPartition, OffsetEntry] = {}
         """The last known high watermarks: of the last run, until a later one is known."""
         self.recovery_points: dict[TopicPartition, OffsetEntry] = {}
@@ -91,6 +93,9 @@ class LogDirectory:
             path = self.path_of(name)
             if names.is_deleted_directory(name):
                 disk.remove_directory(path)
+            elif (moving := names.parse_future_directory(name)) is not None:
+                disk.remove_directory(path)
+                self.interrupted_moves.append(moving)
             elif names.parse_process_directory(name) is None and disk.is_directory(path):
                 partition = names.parse_directory(name)
                 if partition is None:

@@ -46,6 +46,10 @@ class Flusher:
             self._begin(log)
         return done
 
+    def is_busy(self, log: Log) -> bool:
+        """Whether a flush of the log is under way, or begins soon."""
+        return log in self._waiting
+
     def flush(self, log: Log) -> None:
         """Start to make the log's present records durable; the log itself reports a failure."""
         self.durable(log, log.log_end_offset).addErrback(lambda failure: failure.trap(BrokerError) and None)

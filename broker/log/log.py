@@ -128,8 +128,12 @@ class Log:
         """The index of the last record of each key; None without key.versions."""
         self.files = files
         self._snapshot_pace = SnapshotPace()
+        self.is_move_unfinished = False
+        """Whether this is the copy of a log that may still be in another directory: see
+        `broker.log.log_copy`."""
         self.settling = 0
-        """Truncations for which the checkpoint of recovery points is not durable: appends are refused."""
+        """Moves, and truncations for which the checkpoint of recovery points is not durable: appends are
+        refused."""
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} {self.log_start_offset}..{self.log_end_offset}>"
@@ -452,12 +456,12 @@ class Log:
 
     def check_may_grow(self) -> None:
         """Raises BrokerError: KAFKA_STORAGE_ERROR once the log has failed, NOT_LEADER_OR_FOLLOWER while a
-        truncation is being settled."""
+        truncation is being settled, or the log moves to another directory."""
         self.check_usable()
         if self.settling:
             raise error_for(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"the truncation of {self.topic_partition} is being written to disk: try again",
+                f"{self.topic_partition} was truncated, or moves to another directory: try again",
             )
 
     def check_usable(self) -> None:

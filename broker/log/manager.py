@@ -5,12 +5,14 @@ A directory whose file system fails goes offline with its logs; the broker keeps
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -46,7 +48,7 @@ from holdfast_log.broker.log.truncation import restore_log_producers
 from holdfast_log.broker.workers import Workers, all_back
 from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
 from holdfast_log.coordinator.raised import raised
-from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -91,6 +93,8 @@ class LogManager:
         self.damaged: dict[Log, None] = {}
         """Logs with segments that cannot be read."""
         self.choices = DirectoryChoices()
+        self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}
+        """The directories to which the last process was moving logs (KIP-113)."""
         self.directories = [LogDirectory(disk, os.path.abspath(path), boot) for path in paths]
         self.settings = LogSettingsInForce(defaults, self, self._settings_changed)
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, clock, self._writing_failed)
@@ -151,7 +155,9 @@ class LogManager:
             self._request,
             self._loaded,
         )
-        return loader.load(self.directories, self._directory_failed)
+        return loader.load(self.directories, self._directory_failed).addCallback(
+            lambda _: self._finish_moves()
+        )
 
     @property
     def start_epoch(self) -> int:
@@ -239,6 +245,9 @@ class LogManager:
         if other is None:
             self._adopt(directory, log)
             return
+        if log.is_move_unfinished != other.is_move_unfinished:
+            self._drop_copy(partition, directory, log, other)
+            return
         rival = self._directory_of(other)
         if _rank(log, directory) > _rank(other, rival):
             self._adopt(directory, log)
@@ -251,6 +260,35 @@ class LogManager:
             other.directory,
             log.directory,
         )
+
+    def _drop_copy(self, partition: TopicPartition, directory: LogDirectory, log: Log, other: Log) -> None:
+        """Of two logs of a partition, drop the one that the last process had copied from the other: it did
+        not come to use it."""
+        if log.is_move_unfinished:
+            self.interrupted_moves[partition] = directory
+            directory.logs[partition] = log
+            self._drop(partition, directory, log)
+        else:
+            place = self._directory_of(other)
+            self.interrupted_moves[partition] = place
+            self._drop(partition, place, other)
+            self._adopt(directory, log)
+
+    def _drop(self, partition: TopicPartition, directory: LogDirectory, log: Log) -> None:
+        with contextlib.suppress(BrokerError):  # The directory is offline now, which has been logged.
+            path = self._take_out(log, names.deleted_directory, directory)
+            self._removals.remove_later(path, 0, self.disk.remove_directory)
+
+    def _finish_moves(self) -> Deferred[None]:
+        """Forget of which logs a former process had not come to remove the originals: they have gone."""
+        for directory in self.live_directories:
+            for partition in directory.interrupted_moves:
+                self.interrupted_moves[partition] = directory
+        moved = [log for log in self if log.is_move_unfinished]
+        for log in moved:
+            log.is_move_unfinished = False
+        paths = [os.path.join(log.directory, names.MOVE_UNFINISHED) for log in moved]
+        return all_back([self._workers.run(self.disk.remove, path) for path in paths])
 
     def _adopt(self, directory: LogDirectory, log: Log) -> Log:
         """Add a log that a worker opened or that was created."""
@@ -393,9 +431,36 @@ class LogManager:
                 break
         return path
 
-    def _take_out(self, log: Log, name: Callable[[TopicPartition, uuid.UUID], str]) -> str:
+    def replace(self, log: Log, copy: Log, directory: LogDirectory) -> None:
+        """Use a spare of another directory, `copy`, in place of a log, whose files are removed after
+        `file.delete.delay.ms`. Raises as `delete` does."""
+        partition, delay_ms = log.topic_partition, log.settings.file_delete_delay_ms
+        self._directory_of(log).recovery_points.pop(partition, None)
+        path = self._take_out(log, names.deleted_directory)
+        self._removals.remove_later(path, delay_ms, self.disk.remove_directory)
+        self._adopt(directory, directory.spares.pop(partition))
+
+    def request_of_copy(self, log: Log, directory: LogDirectory) -> LoadRequest:
+        """How to open the complete and durable copy of a log in another directory."""
+        return replace(
+            self._request(directory, log.topic_partition, log.topic_id),
+            recovery_point=log.log_end_offset,
+            log_start_offset=log.log_start_offset,
+            cleaned_offset=log.cleaned_offset,
+            tags={},
+            is_clean=True,
+            has_all_writes=True,
+            cut_short=lambda: None,
+        )
+
+    def _take_out(
+        self,
+        log: Log,
+        name: Callable[[TopicPartition, uuid.UUID], str],
+        directory: LogDirectory | None = None,
+    ) -> str:
         """Remove a log and rename its directory; returns the new path."""
-        partition, directory = log.topic_partition, self._directory_of(log)
+        partition, directory = log.topic_partition, directory or self._directory_of(log)
         del directory.logs[partition]
         directory.high_watermarks.pop(partition, None)
         self._flush_schedule.forget(log)

@@ -27,6 +27,8 @@ BEGUN_EPOCHS = "leader-epochs-begun"
 MAPPED_OFFSET = "cleaner-mapped-offset"
 """Up to which offset compaction has looked at keys: see `broker.log.mapped_offset`. Kafka ignores it."""
 PARTITION_METADATA = "partition.metadata"
+MOVE_UNFINISHED = "move-unfinished"
+"""In a log that was copied from another directory of its broker, which may still have it; not Kafka's."""
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -40,6 +42,7 @@ RUN = ".holdfast-run"
 
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _DIRECTORY = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+)")
+_FUTURE_DIRECTORY = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+)\.[0-9a-f]{32}-future")
 _PROCESS_DIRECTORY = re.compile(r"process\.([1-9][0-9]*)")
 _OFFSET_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
 
@@ -74,6 +77,17 @@ def deleted_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
 def stray_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
     """Name of a directory whose partition this broker no longer has."""
     return f"{str(partition)[: 255 - 39]}.{unique.hex}-stray"
+
+
+def future_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
+    """Name of the directory into which a log is copied that moves to another directory of its broker."""
+    return f"{partition}.{unique.hex}-future"
+
+
+def parse_future_directory(name: str) -> TopicPartition | None:
+    """The partition of which an incomplete copy has this name; None for any other name."""
+    match = _FUTURE_DIRECTORY.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def process_directory(number: int) -> str:

@@ -124,6 +124,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
     log.may_have_aborted = any(not segment.aborted.is_empty for segment in loading.segments)
     log.is_cut_short = loading.is_cut_short
     log.doubt = loading.doubt
+    log.is_move_unfinished = disk.exists(loading.path(names.MOVE_UNFINISHED))
     return log
 
 

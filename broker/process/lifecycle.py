@@ -344,6 +344,7 @@ class Broker:
             node.replication.roles.stop()
             node.replication.retention.stop()
             node.replication.cleaner.stop()
+            node.replication.moves.stop()
             node.replication.fetchers.stop()
             await self._pause(_FLUSH_S)
         if self._are_logs_loaded:

@@ -144,6 +144,12 @@ class Partition:
         elif self.read_admission is not None:
             self.read_admission.admit(connection)
 
+    def replace_log(self, log: Log) -> None:
+        """Use the same log in another directory."""
+        self.log = log
+        self.refused_here = RefusedBatches(log)
+        self._shared_reads = None
+
     # -- roles -------------------------------------------------------------------------------------------
 
     def lead(self, assignment: LeaderAndIsr, now_ms: int) -> bool:

@@ -204,6 +204,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     replication.replicas.add_role_listener(transactions.transaction_leadership.role_changed)
     replication.replicas.add_role_listener(ownership.service.role_changed)
     replication.replicas.add_role_listener(replication.repairs.role_changed)
+    replication.replicas.add_role_listener(replication.moves.role_changed)
     replication.replicas.conditions.add_mismatch_listener(ownership.service.append_mismatched)
     replication.isr_proposals.add_listener(replication.replicas)
     replication.logs.add_failure_listener(replication.roles.directory_failed)

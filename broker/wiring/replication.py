@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 from holdfast_log.broker.cleaning.cleaner import Cleaner
@@ -22,6 +23,7 @@ from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.introducing import Introducing
 from holdfast_log.broker.replication.isr_proposals import IsrProposals
 from holdfast_log.broker.replication.key_reads import KeyReads
+from holdfast_log.broker.replication.log_moves import LogMoves
 from holdfast_log.broker.replication.record_deletions import RecordDeletions
 from holdfast_log.broker.replication.repair import Repairs
 from holdfast_log.broker.replication.replica_choice import ReplicaChoice, ReplicaSelection
@@ -60,6 +62,7 @@ class ReplicationParts:
     deletions: RecordDeletions
     strays: Strays
     repairs: Repairs
+    moves: LogMoves
     retention: Retention
     cleaner: Cleaner
 
@@ -144,6 +147,14 @@ def build_replication(
         strays=Strays(broker_id, logs, replicas, roles),
         repairs=Repairs(
             logs, replicas, around.workers, clock, cluster.peers.send, cluster.log_dir_events.announce
+        ),
+        moves=LogMoves(
+            logs,
+            replicas,
+            around.workers,
+            clock,
+            around.date_ms,
+            lambda: uuid.UUID(int=around.random.getrandbits(128), version=4),
         ),
         retention=Retention(replicas, logs.checkpoints.write_offsets, around.workers, clock, around.date_ms),
         cleaner=Cleaner(

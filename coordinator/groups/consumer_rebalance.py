@@ -350,8 +350,8 @@ def _check_epoch(member: ConsumerMember, sent: ConsumerHeartbeat) -> None:
 
 
 def _check_released(former: ConsumerMember) -> None:
-    """An instance id is free once its member is away. One of the classic protocol does not say that it goes
-    away: whoever joins in its place has fenced it."""
+    """An instance id is free once its member is away. A member of the classic protocol does not say that it
+    goes away: one that joins under its instance id fences it."""
     if former.current.state is not MemberState.AWAY and former.meta.classic is None:
         raise MemberRefused(
             ErrorCode.UNRELEASED_INSTANCE_ID,

@@ -14,6 +14,7 @@ from holdfast_log.broker.log import directory_choices
 from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.directory_choices import DirectoryChoices
 from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.replication.log_moves import LogMoves
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import RequestContext
 from holdfast_log.broker.transactions.settings import TransactionVersionSetting
@@ -61,7 +62,12 @@ class TestLogDirs:
             )
             for partition, path in chosen
         ]
-        handler = AlterReplicaLogDirsHandler(cast(LogManager, logs), ClusterRights())
+        self.moves: list[tuple[TopicPartition, LogDirectory | None]] = []
+        moves = SimpleNamespace(
+            begin=lambda partition, target: self.moves.append((partition, target)),
+            cancel=lambda partition: self.moves.append((partition, None)),
+        )
+        handler = AlterReplicaLogDirsHandler(cast(LogManager, logs), cast(LogMoves, moves), ClusterRights())
         response = handler.handle(RequestContext(2, "", None), AlterReplicaLogDirsRequest(dirs=dirs))
         return [ErrorCode(row.error_code) for topic in response.results for row in topic.partitions]
 
@@ -77,11 +83,9 @@ class TestLogDirs:
         self.choose(logs, (NEW, "/second"))
         assert logs.choices.take(NEW, logs.directories[:1]) is logs.directories[0]
 
-    def test_a_replica_that_is_there_stays_and_another_does_not_move(self, logs: Any) -> None:
-        assert self.choose(logs, (HERE, "/first"), (ELSEWHERE, "/first")) == [
-            ErrorCode.NONE,
-            ErrorCode.INVALID_REQUEST,
-        ]
+    def test_a_replica_that_is_there_stays_and_another_moves(self, logs: Any) -> None:
+        assert self.choose(logs, (HERE, "/first"), (ELSEWHERE, "/first")) == [ErrorCode.NONE] * 2
+        assert self.moves == [(HERE, None), (ELSEWHERE, logs.directories[0])]
 
     @pytest.mark.parametrize(
         ("partition", "path", "error"),

@@ -114,13 +114,15 @@ class ConfluentReader(Reader):
 
 
 class KafkaPythonReader(Reader, ConsumerRebalanceListener):  # type: ignore[misc]
+    """It commits as it joins again and as it leaves: its listeners cannot."""
+
     def __init__(self, address: str, topic: str) -> None:
         super().__init__()
         self._consumer = KafkaConsumer(
             bootstrap_servers=address,
             group_id=topic,
             auto_offset_reset="earliest",
-            enable_auto_commit=False,
+            auto_commit_interval_ms=3_600_000,
             session_timeout_ms=CLASSIC_SESSION_MS,
             heartbeat_interval_ms=300,
         )
@@ -135,12 +137,10 @@ class KafkaPythonReader(Reader, ConsumerRebalanceListener):  # type: ignore[misc
         return {each.partition for each in self._consumer.assignment()}
 
     def close(self) -> None:
-        self._consumer.commit()
-        self._consumer.close(autocommit=False)
+        self._consumer.close()
 
     def on_partitions_revoked(self, revoked: object) -> None:
-        if revoked:
-            self._consumer.commit()
+        pass
 
     def on_partitions_assigned(self, assigned: object) -> None:
         pass
@@ -216,7 +216,6 @@ class Group:
         self.members: list[Reader] = []
         self.closed: list[Reader] = []
         self._producer = Producer({"bootstrap.servers": broker.address, "enable.idempotence": True})
-        self._admin = AdminClient({"bootstrap.servers": broker.address})
         self._turn = 0
         self.written: list[tuple[int, int]] = []
 
@@ -243,7 +242,9 @@ class Group:
 
     @property
     def type(self) -> ConsumerGroupType:
-        described = self._admin.describe_consumer_groups([self.topic])[self.topic].result()
+        # A new client each time: the broker may have been restarted since an earlier one connected.
+        admin = AdminClient({"bootstrap.servers": self.address})
+        described = admin.describe_consumer_groups([self.topic])[self.topic].result()
         return ConsumerGroupType(described.type)
 
     def until(self, condition: Callable[[], bool], *, writes: bool = True) -> None:
