@@ -317,7 +317,9 @@ CONSUMER_ROWS = (
     *_GROUP_ROWS,
     Setting(
         "client.rack", STRING, "",
-        "Rack of the client. Members of its group may take it into account when they assign partitions.",
+        "Rack of the client. Leaders in other racks may have it read from followers in this one, where the "
+        "brokers' `replica.selector.class` says so. Members of its group may take it into account when they "
+        "assign partitions.",
     ),
     Setting(
         "auto.offset.reset", STRING, "latest",

@@ -59,6 +59,9 @@ _EARLY_ANSWERS = 5
 """How many empty answers in a row may come before `fetch.max.wait.ms` and are followed by the next request at
 once."""
 _MAX_OFFSET = 2**63 - 1
+_FAR_MS = 30_000
+"""How long a consumer reads from the leader after a follower has failed: by then the leader does not count a
+dead one as in sync any more."""
 
 
 def _has_offsets(header: BatchHeader) -> bool:
@@ -198,7 +201,7 @@ class Fetcher:
             if position.offset is None or position.is_silent:
                 continue
             info = self._metadata.partition(position.topic, position.partition)
-            node = NO_NODE if info is None else info.leader
+            node = NO_NODE if info is None else position.source(info.leader, now_ms, self._busy_nodes)
             if info is None or node == NO_NODE:
                 self._metadata.renew()
             elif node not in self._busy_nodes and not position.must_be_checked(info.leader_epoch):
@@ -207,14 +210,15 @@ class Fetcher:
                 elif position.not_before_ms <= now_ms:
                     wanted.setdefault(node, []).append(position)
         return [
-            self._fetch(node, positions, has_stores.get(node, False)) for node, positions in wanted.items()
+            self._fetch(node, positions, now_ms, has_stores=has_stores.get(node, False))
+            for node, positions in wanted.items()
         ]
 
-    def _fetch(self, node: int, positions: list[Position], has_stores: bool) -> Call:
+    def _fetch(self, node: int, positions: list[Position], now_ms: int, *, has_stores: bool) -> Call:
         self._busy_nodes[node] = None
         for position in positions:
             self._is_checked(position)
-        request = fetch_request(self._metadata, positions, self._settings, has_stores=has_stores)
+        request = fetch_request(self._metadata, positions, self._settings, now_ms, has_stores=has_stores)
         generations = {position.key: position.generation for position in positions}
         needs = None if self._settings.fence is None else FENCES_FEATURE
         return Call(node, request, tag=_Asked(_Purpose.FETCH, generations), needs=needs)
@@ -259,6 +263,7 @@ class Fetcher:
         """Retry later, as `retry.backoff.ms` says; an error that is not retriable goes to the application."""
         self.fetch_errors += 1
         position.last_error = error
+        self._leave_follower(position, now_ms)
         self._back_off(position, now_ms)
         self._metadata.renew()
         if isinstance(error, BrokerError) and not error.retriable:
@@ -362,6 +367,7 @@ class Fetcher:
                 has_news = has_news or row.error_code != ErrorCode.NONE or bool(row.records)
                 fetched = current.get(key)
                 if fetched is not None:
+                    has_news = has_news or self._is_sent_near(fetched, row, now_ms)
                     self._handle_partition(fetched, row, now_ms)
         if len(answered) < len(current):
             self._handle_unanswered(current, answered, now_ms)
@@ -377,6 +383,10 @@ class Fetcher:
             position.high_watermark = self._end_seen(row)
             position.log_start_offset = row.log_start_offset
             self._store(position, row, now_ms)
+            if self._is_sent_near(position, row, now_ms):
+                self._send_near(position, row.preferred_read_replica, now_ms)
+        elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and position.near is not None:
+            self._leave_follower(position, now_ms)  # It may be behind its leader, which knows.
         elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if not position.store:  # Otherwise the stored batches come first, then the error again.
                 error = error_for(
@@ -387,8 +397,8 @@ class Fetcher:
                 self.fetch_errors += 1
                 self._reset(position, error)
         else:
-            if row.current_leader.leader_id != NO_NODE:
-                leader = row.current_leader
+            leader = row.current_leader
+            if leader.leader_id != NO_NODE and position.near is None:
                 self._metadata.leader_moved(
                     position.topic, position.partition, leader.leader_id, leader.leader_epoch
                 )
@@ -400,6 +410,23 @@ class Fetcher:
                 self._fenced(position, error, now_ms)
             else:
                 self._failed(position, error, now_ms)
+
+    def _is_sent_near(self, position: Position, row: PartitionData, now_ms: int) -> bool:
+        """Whether the leader names a follower in the consumer's rack instead of sending records (KIP-392)."""
+        is_named = bool(self._settings.rack) and row.preferred_read_replica != NO_NODE
+        return is_named and position.may_be_sent(now_ms)
+
+    def _send_near(self, position: Position, node: int, now_ms: int) -> None:
+        if node in self._metadata.nodes:
+            position.read_from(node, now_ms + self._settings.near_ms)
+        else:
+            position.read_from_leader(now_ms + _FAR_MS)
+            self._metadata.renew()
+
+    def _leave_follower(self, position: Position, now_ms: int) -> None:
+        """Read from the leader, which may not know yet that the follower has failed."""
+        if position.near is not None:
+            position.read_from_leader(now_ms + _FAR_MS)
 
     def _fenced(self, position: Position, error: Exception, now_ms: int) -> None:
         """The leader does not accept this consumer as the reader: its claim or attachment must be renewed."""

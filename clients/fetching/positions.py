@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,6 +52,10 @@ class Position:
     store: deque[StoredBatch] = field(default_factory=deque)
     """Fetched batches that are not taken yet."""
     stored_bytes: int = 0
+    near: int | None = None
+    """The follower in the consumer's rack to which the leader has sent it; None: it reads from the leader."""
+    settled_until_ms: int = 0
+    """Until then the choice of `near` stands. After that the leader may send the consumer elsewhere."""
     failures: int = 0
     """How many requests in a row have failed, or have brought nothing that was asked for."""
     generation: int = 0
@@ -75,6 +80,26 @@ class Position:
     def is_silent(self) -> bool:
         """Whether nothing is fetched or returned."""
         return self.is_suspended or self.unreadable is not None
+
+    def source(self, leader: int, now_ms: int, busy: Container[int]) -> int:
+        """The broker to fetch from: the follower, while that choice stands and its answer is awaited, or else
+        the leader."""
+        if self.near is not None and now_ms >= self.settled_until_ms and self.near not in busy:
+            self.near = None
+        return leader if self.near is None else self.near
+
+    def may_be_sent(self, now_ms: int) -> bool:
+        """Whether the leader may send the consumer to a follower."""
+        return self.near is None and now_ms >= self.settled_until_ms
+
+    def read_from(self, node: int, until_ms: int) -> None:
+        """Read from a follower until a time, unless it fails before."""
+        self.near, self.settled_until_ms = node, until_ms
+
+    def read_from_leader(self, until_ms: int) -> None:
+        """The follower, or what the leader has said of it, is of no use: read from the leader, at least until
+        a time."""
+        self.near, self.settled_until_ms = None, until_ms
 
     def go_to(self, offset: int) -> None:
         """Continue at `offset`."""

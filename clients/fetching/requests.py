@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.fetching.positions import Position
@@ -14,11 +14,18 @@ _SHORT_WAIT_MS = 20
 
 
 def fetch_request(
-    metadata: Metadata, positions: Iterable[Position], settings: FetchSettings, *, has_stores: bool
+    metadata: Metadata,
+    positions: Sequence[Position],
+    settings: FetchSettings,
+    now_ms: int,
+    *,
+    has_stores: bool,
 ) -> FetchRequest:
-    """The fetch request for `positions`, all of which one broker must lead.
+    """The fetch request for `positions`, all of which one broker must lead or follow.
 
-    With `has_stores`, batches of other partitions of this broker are stored.
+    With `has_stores`, batches of other partitions of this broker are stored. A leader that is told the rack
+    sends no records of what a follower there has: so it is not told while one of the positions has to be read
+    from its leader.
     """
     topics: dict[str, FetchTopic] = {}
     for position in positions:
@@ -45,4 +52,5 @@ def fetch_request(
         isolation_level=settings.isolation,
         topics=list(topics.values()),
         forgotten_topics_data=[],
+        rack_id=settings.rack if all(each.may_be_sent(now_ms) for each in positions) else "",
     )

@@ -26,6 +26,10 @@ class FetchSettings:
     """`auto.offset.reset`."""
     retry_backoff_ms: int
     isolation: Isolation = Isolation.READ_UNCOMMITTED
+    rack: str = ""
+    """Where the consumer is: leaders in other racks may send it to followers there (KIP-392)."""
+    near_ms: int = 300_000
+    """How long it reads from such a follower before it asks the leader again."""
     fence: OwnerFence | None = None
     """What proves that the reader acts for the owner of its partitions."""
 
@@ -43,5 +47,8 @@ def fetch_settings(settings: Mapping[str, Any], fence: OwnerFence | None = None)
         reset=settings["auto.offset.reset"],
         retry_backoff_ms=settings["retry.backoff.ms"],
         isolation=Isolation[settings["isolation.level"].upper()],
+        # The leader alone knows owners.
+        rack="" if fence is not None else settings["client.rack"],
+        near_ms=settings["metadata.max.age.ms"],
         fence=fence,
     )

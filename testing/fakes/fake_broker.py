@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast_log.broker.replication.admission import RequestFence
 from holdfast_log.protocol.api import Request, Response
-from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.catalog import APIS
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.frames import SIZE, join_parts
@@ -28,27 +27,19 @@ from holdfast_log.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
 )
 from holdfast_log.protocol.messages.fetch import (
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    PartitionData,
 )
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from holdfast_log.protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
 )
 from holdfast_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
 from holdfast_log.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
 )
 from holdfast_log.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -59,7 +50,13 @@ from holdfast_log.protocol.messages.produce import (
 from holdfast_log.protocol.schema import decode_from, received_records
 from holdfast_log.protocol.topic_partition import TopicPartition
 from holdfast_log.protocol.wire import Buffer
-from holdfast_log.testing.fakes import fake_groups, fake_ownership, fake_topics, fake_transactions
+from holdfast_log.testing.fakes import (
+    fake_groups,
+    fake_ownership,
+    fake_reads,
+    fake_topics,
+    fake_transactions,
+)
 from holdfast_log.testing.fakes.fake_conditions import FakeConditions
 
 if TYPE_CHECKING:
@@ -150,6 +147,7 @@ class FakeBroker:
     def __init__(self, cluster: FakeCluster, node: int) -> None:
         self.cluster = cluster
         self.node = node
+        self.rack: str | None = None
         self.is_up = True
         self.is_silent = False
         """Whether the broker accepts requests without answering, like a paused process."""
@@ -206,10 +204,10 @@ class FakeBroker:
     def _serve_parked(self) -> bool:
         parked, self.parked = self.parked, []
         for until_ms, channel, request, header in parked:
-            response = self._fetch(request, ErrorCode.NONE, channel)
+            response = fake_reads.fetched(self, request, ErrorCode.NONE, channel)
             if channel.is_cut or channel.is_closed:
                 continue
-            if _is_empty(response) and self.cluster.time_ms < until_ms:
+            if fake_reads.is_empty(response) and self.cluster.time_ms < until_ms:
                 self.parked.append((until_ms, channel, request, header))
             else:
                 self._send(channel, header, response)
@@ -248,7 +246,7 @@ class FakeBroker:
             response = self._respond(request, error, channel)
         if fault == "cut after":
             channel.cut()
-        elif isinstance(request, FetchRequest) and _is_empty(response):
+        elif isinstance(request, FetchRequest) and fake_reads.is_empty(cast("FetchResponse", response)):
             self.parked.append((self.cluster.time_ms + request.max_wait_ms, channel, request, header))
         elif response is not None:
             self._send(channel, header, response)
@@ -310,13 +308,13 @@ class FakeBroker:
             case ProduceRequest():
                 return self._produce(request, error, channel)
             case FetchRequest():
-                return self._fetch(request, error, channel)
+                return fake_reads.fetched(self, request, error, channel)
             case group_readers.AttachReaderRequest():
                 return self.cluster.readers.attach(channel, request, self._led())
             case ListOffsetsRequest():
-                return self._list_offsets(request, error)
+                return fake_reads.listed(self, request, error)
             case OffsetForLeaderEpochRequest():
-                return self._ends_of_epochs(request, error)
+                return fake_reads.ends_of_epochs(self, request, error)
         raise AssertionError(request)
 
     def _as_believed(self, response: MetadataResponse) -> MetadataResponse:
@@ -374,107 +372,6 @@ class FakeBroker:
                 if partition.leader == self.node:
                     yield topic, number
 
-    def _fetch(self, request: FetchRequest, error: ErrorCode, channel: FakeChannel) -> FetchResponse:
-        topics = []
-        for topic in request.topics:
-            rows = []
-            for asked in topic.partitions:
-                partition = self.cluster.partition(topic.topic, asked.partition)
-                code, records = error, b""
-                if partition is None or partition.leader != self.node:
-                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                elif 0 <= asked.current_leader_epoch < partition.leader_epoch:
-                    code = ErrorCode.FENCED_LEADER_EPOCH
-                elif not self.cluster.readers.may_read(channel, (topic.topic, asked.partition)):
-                    code = ErrorCode.OWNERSHIP_FENCED
-                elif not self.cluster.ownership.may_read(channel, topic.topic, asked.partition):
-                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                elif not partition.start_offset <= asked.fetch_offset <= partition.end_offset:
-                    code = ErrorCode.OFFSET_OUT_OF_RANGE
-                elif code is ErrorCode.NONE:
-                    limit = partition.stable_offset if request.isolation_level else partition.end_offset
-                    wanted = [
-                        batch
-                        for batch in partition.batches
-                        for header in split(batch)
-                        if header.last_offset >= asked.fetch_offset and header.base_offset < limit
-                    ]
-                    while wanted and (not records or len(records) < asked.partition_max_bytes):
-                        records += wanted.pop(0)
-                rows.append(
-                    PartitionData(
-                        partition_index=asked.partition,
-                        error_code=code,
-                        high_watermark=-1 if partition is None else partition.end_offset,
-                        last_stable_offset=-1 if partition is None else partition.stable_offset,
-                        aborted_transactions=(
-                            partition.aborted_from(asked.fetch_offset)
-                            if partition is not None and request.isolation_level
-                            else None
-                        ),
-                        records=records,
-                    )
-                )
-            topics.append(FetchableTopicResponse(topic=topic.topic, partitions=rows))
-        return FetchResponse(throttle_time_ms=0, session_id=0, responses=topics)
-
-    def _list_offsets(self, request: ListOffsetsRequest, error: ErrorCode) -> ListOffsetsResponse:
-        topics = []
-        for topic in request.topics:
-            rows = []
-            for asked in topic.partitions:
-                partition = self.cluster.partition(topic.name, asked.partition_index)
-                code, offset, timestamp = error, -1, -1
-                if partition is None or partition.leader != self.node:
-                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                elif asked.timestamp == -1:
-                    offset = partition.stable_offset if request.isolation_level else partition.end_offset
-                elif asked.timestamp == -2:
-                    offset = partition.start_offset
-                else:
-                    late = [r for r in partition.records() if r.timestamp >= asked.timestamp]
-                    if late:
-                        offset, timestamp = late[0].offset, late[0].timestamp
-                rows.append(
-                    ListOffsetsPartitionResponse(
-                        partition_index=asked.partition_index,
-                        error_code=code,
-                        offset=offset,
-                        timestamp=timestamp,
-                    )
-                )
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
-        return ListOffsetsResponse(topics=topics)
-
-    def _ends_of_epochs(
-        self, request: OffsetForLeaderEpochRequest, error: ErrorCode
-    ) -> OffsetForLeaderEpochResponse:
-        topics = []
-        for topic in request.topics:
-            rows = []
-            for asked in topic.partitions:
-                partition = self.cluster.partition(topic.topic, asked.partition)
-                code, epoch, end = error, -1, -1
-                if partition is None or partition.leader != self.node:
-                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                elif asked.current_leader_epoch not in (-1, partition.leader_epoch):
-                    code = ErrorCode.FENCED_LEADER_EPOCH
-                elif code is ErrorCode.NONE:
-                    epoch, end = partition.end_of_epoch(asked.leader_epoch)
-                rows.append(
-                    EpochEndOffset(
-                        partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end
-                    )
-                )
-            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
-        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
-
 
 def _encoded(header: RequestHeader, response: Response) -> bytes:
     return join_parts(encode_response(response, header.api_version, header.correlation_id))
-
-
-def _is_empty(response: Response | None) -> bool:
-    return isinstance(response, FetchResponse) and not any(
-        row.error_code or row.records for topic in response.responses for row in topic.partitions
-    )

@@ -99,7 +99,7 @@ class FakeCluster(UserInterface):
         )
         return MetadataResponse(
             brokers=[
-                MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092)
+                MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092, rack=broker.rack)
                 for node, broker in self.brokers.items()
                 if broker.is_up
             ],

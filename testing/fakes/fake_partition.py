@@ -30,6 +30,13 @@ class FakePartition:
     """Aborted transactions that a test has made up; those of producers are in `ended`."""
     ended: list[AbortedEntry] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
+    followers: dict[int, int | None] = field(default_factory=dict)
+    """The followers that serve consumers, and where the log of each ends; None: where the leader's ends."""
+
+    def end_at(self, node: int) -> int:
+        """Where the log of the leader or of a follower ends."""
+        end = self.followers.get(node)
+        return self.end_offset if end is None else end
 
     def has_seen(self, records: memoryview) -> bool:
         """Whether a batch repeats one of its producer's last batches, or an append with the same id."""
