@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 
 from holdfast_log.clients.arguments import PROPERTIES, shown
 from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.group_settings import GROUP_ROWS
 from holdfast_log.clients.property_hints import hint_for
 from holdfast_log.clients.references import load_properties
 from holdfast_log.clients.security_settings import SECURITY_ROWS
 from holdfast_log.clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType
-from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.compression import codec_named
 
 Properties: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
@@ -236,85 +236,11 @@ PRODUCER_ROWS = (
     ),
 )  # fmt: skip
 
-_GROUP_ROWS = (
-    Setting(
-        "group.id", STRING, None,
-        "Consumer group, whose members divide topics among them and share committed offsets. Unset: the "
-        "consumer reads all partitions of its topics.",
-    ),
-    Setting(
-        "group.protocol", STRING, "classic",
-        "classic: Kafka's protocol, in which a member assigns the partitions; stock consumers can take "
-        "part. managed: the coordinator assigns them, and can rewind the group while it works.",
-        choices=("classic", "managed"),
-    ),
-    Setting(
-        "group.instance.id", STRING, None,
-        "Name of a static member. After a restart within session.timeout.ms the member gets its "
-        "partitions back without a rebalance.",
-    ),
-    Setting(
-        "session.timeout.ms", INT, 45_000,
-        "Time in ms without a heartbeat after which the coordinator removes a member. With "
-        "enable.heartbeat.thread=false the application must call poll() more often than this.",
-        minimum=1,
-    ),
-    Setting(
-        "heartbeat.interval.ms", INT, 3_000,
-        "Time in ms between two heartbeats of a member. Must be below session.timeout.ms, and should be "
-        "at most a third of it.",
-        minimum=1,
-    ),
-    Setting(
-        "enable.heartbeat.thread", BOOLEAN, True,
-        "Whether a thread sends heartbeats while the application handles records. false: everything happens "
-        "in poll() and other calls, in the thread that makes them.",
-    ),
-    Setting(
-        "max.poll.interval.ms", INT, 300_000,
-        "Maximum time in ms between two calls of poll(), and that a rebalance waits for a member. After "
-        "that the member leaves the group, its partitions are lost, and the next poll() joins again.",
-        minimum=1,
-    ),
-    Setting(
-        "partition.assignment.strategy", LIST, ("range", "cooperative-sticky"),
-        "Assignors of a classic group, by preference: range, roundrobin, sticky, cooperative-sticky, or "
-        "module:class of your own. The group uses one that all members have. Members keep their "
-        "partitions in a rebalance if all their assignors are cooperative.",
-    ),
-    Setting(
-        "group.remote.assignor", STRING, "",
-        "Assignor of a managed group that this consumer creates; empty for the coordinator's default.",
-        choices=("", *AssignmentStrategy),
-    ),
-    Setting(
-        "group.single.reader", BOOLEAN, False,
-        "Whether, in a managed group that this consumer creates, brokers let only the member that has a "
-        "partition read it: a member that has lost a partition without noticing cannot read on. An "
-        "existing group must have been created so.",
-    ),
-    Setting(
-        "group.ephemeral", BOOLEAN, False,
-        "Whether a managed group that this consumer creates is deleted, with its offsets, when its last "
-        "member leaves.",
-    ),
-    Setting(
-        "enable.auto.commit", BOOLEAN, True,
-        "Whether poll() and close() commit the offsets of the records that earlier calls of poll() "
-        "returned.",
-    ),
-    Setting(
-        "auto.commit.interval.ms", INT, 5_000,
-        "Time in ms between two automatic commits by poll().",
-        minimum=0,
-    ),
-)  # fmt: skip
-
 CONSUMER_ROWS = (
     *CONNECTION_ROWS,
     _BOOTSTRAP_TIMEOUT,
     _API_TIMEOUT,
-    *_GROUP_ROWS,
+    *GROUP_ROWS,
     Setting(
         "client.rack", STRING, "",
         "Rack of the client. Leaders in other racks may have it read from followers in this one, where the "

@@ -7,7 +7,8 @@
                 print(record.offset, record.value)
 
 As in the client rewrite, "Consumer API". With a `group.id` the partitions of a topic are divided among the
-members of the group; without one the consumer reads all of them. Single partitions can be read as well.
+members of the group; without one the consumer reads all of them. Single partitions can be read as well. What
+concerns a group is in `clients.consuming.group_calls`.
 
 A member of a group has a thread that sends heartbeats while the application handles records, for up to
 `max.poll.interval.ms` between two calls of `poll` (KIP-62). With `enable.heartbeat.thread=false` no thread
@@ -19,7 +20,7 @@ partitions.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from holdfast_log.clients.arguments import (
@@ -27,15 +28,15 @@ from holdfast_log.clients.arguments import (
     A_PARTITION,
     A_TIMEOUT,
     A_WAIT,
-    PARTITIONS,
     checked,
     optional,
 )
 from holdfast_log.clients.config import Properties
 from holdfast_log.clients.connection.connection import ANY_NODE
 from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.consuming.group_calls import GroupCalls
 from holdfast_log.clients.consuming.loop import ConsumerLoop, ConsumerParts, ReadClaims, consumer_parts
-from holdfast_log.clients.errors import ClosedError, NoGroupError, RequestTimeoutError, with_cause
+from holdfast_log.clients.errors import RequestTimeoutError, with_cause
 from holdfast_log.clients.feedback.events import OnEvent
 from holdfast_log.clients.fence import OwnerFence
 from holdfast_log.clients.fetching.arguments import (
@@ -43,7 +44,6 @@ from holdfast_log.clients.fetching.arguments import (
     A_PLACE_TO_SEEK,
     A_TOPIC_TO_ADD,
     OF_CONSUMERS,
-    OFFSETS,
     OFFSETS_TO_COMMIT,
     PARTITION_OR_ALL,
     TO_COMMIT,
@@ -54,24 +54,21 @@ from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch
 from holdfast_log.clients.fetching.isolation import Isolation
 from holdfast_log.clients.fetching.offsets import EARLIEST, LATEST
 from holdfast_log.clients.fetching.positions import Position
-from holdfast_log.clients.fetching.queries import ConsumerQueries
 from holdfast_log.clients.fetching.unknown_topics import check_topic_name
 from holdfast_log.clients.groups.listener import RebalanceListener
-from holdfast_log.clients.groups.membership import GroupIdentity
 from holdfast_log.clients.message import ConsumerRecord, OffsetAndMetadata
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from holdfast_log.clients.feedback.snapshots import ConsumerFeedback
-    from holdfast_log.clients.groups.session import GroupSession
 
 _ITERATION_WAIT_MS = 60_000
 _CLOSE_MS = 5_000
 """Default timeout of `close`, in ms."""
 
 
-class BaseConsumer(ConsumerQueries):
+class BaseConsumer(GroupCalls):
     """Every method of a consumer, over parts and claims that are given to it.
 
     Not thread-safe, except for `wake`: raises ConcurrentUseError if two threads use it at once. All timeouts
@@ -369,56 +366,6 @@ class BaseConsumer(ConsumerQueries):
             key.topic != topic for key in self._fetcher.positions
         ):
             raise self._not_read(topic)
-
-    @one_thread
-    @checked(partitions=PARTITIONS, timeout_ms=A_TIMEOUT)
-    def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets of any partitions; None for a partition without one.
-
-        For one partition: `committed([partition])[partition]`.
-        """
-        group = self._required_group("committed")
-        return group.commits.committed(partitions, self._limit_ms(timeout_ms), self._loop.turn)
-
-    @one_thread
-    @checked(offsets=OFFSETS, timeout_ms=A_TIMEOUT)
-    def rewind(
-        self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
-    ) -> dict[TopicPartition, int]:
-        """Move the group to these offsets, in partitions of any of its members. Returns the new offsets.
-
-        Needs `group.protocol=managed` (client rewrite, "Offset Rewind"). The owners stop, commit, and
-        continue at the new offsets when this returns. The records of the last `poll` count as processed.
-        Raises OffsetOutOfRangeError, UnknownTopicOrPartitionError, NoGroupError and others.
-        """
-        group = self._required_group("rewind")
-        return group.rewind(offsets, self._limit_ms(timeout_ms), self._loop.turn)
-
-    @one_thread
-    def group_identity(self) -> GroupIdentity:
-        """The group, and this consumer's generation and member id in it; -1 and "" outside the group."""
-        return self._required_group("group_identity").identity
-
-    @one_thread
-    def group_metadata(self) -> GroupIdentity:
-        """What a transaction needs to commit this consumer's offsets (`send_offsets`), as `group_identity`:
-        a member that was replaced meanwhile is refused by it (KIP-447), and an owner that has lost its
-        partitions too."""
-        return self._required_group("group_metadata").commits.identity
-
-    @property
-    def last_commit_error(self) -> Exception | None:
-        """Why the last automatic commit failed; None after one that succeeded."""
-        return None if self._group is None else self._group.commits.last_error
-
-    def _required_group(self, what: str) -> GroupSession:
-        if self._loop.is_closed:
-            raise ClosedError("the consumer is closed")
-        if self._group is None:
-            raise NoGroupError(f"{what}() needs a consumer with a group.id")
-        return self._group
 
     # The end ------------------------------------------------------------------------------------------
 

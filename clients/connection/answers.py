@@ -17,6 +17,10 @@ from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.schema import MalformedMessage
 
 if TYPE_CHECKING:  # A client imports the messages that it sends, and no others.
+    from holdfast_log.protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
     from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
     from holdfast_log.protocol.messages.find_coordinator import (
         FindCoordinatorRequest,
@@ -187,6 +191,16 @@ def _check_join(request: JoinGroupRequest, response: JoinGroupResponse) -> None:
             )
 
 
+def _check_member(request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse) -> None:
+    if response.error_code or request.member_epoch < 0:
+        return
+    if response.member_epoch <= 0:
+        raise MalformedMessage(f"the answer has the member epoch {response.member_epoch}")
+    for topic in response.assignment.topic_partitions if response.assignment is not None else ():
+        if min(topic.partitions, default=0) < 0:
+            raise MalformedMessage(f"the answer assigns a negative partition of topic {topic.topic_id}")
+
+
 _CHECKS: dict[str, Callable[[Any, Any], None]] = {
     "Fetch": _check_fetch,
     "ListOffsets": _check_list_offsets,
@@ -197,4 +211,5 @@ _CHECKS: dict[str, Callable[[Any, Any], None]] = {
     "FindCoordinator": _check_coordinators,
     "InitProducerId": _check_producer_id,
     "JoinGroup": _check_join,
+    "ConsumerGroupHeartbeat": _check_member,
 }

@@ -89,6 +89,7 @@ class Metadata:
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._events = events or Events()
         self._wanted: dict[str, None] = {}
+        self._wanted_ids: dict[UUID, None] = {}
         self._is_stale = True
         self._renewed_at_ms = 0
         self._asking_since_ms = -1
@@ -100,6 +101,17 @@ class Metadata:
             self._wanted[topic] = None
             self._is_stale = True
             self._not_before_ms = 0
+
+    def want_id(self, topic_id: UUID) -> None:
+        """Learn the name of the topic with this id, and keep the topic in the view from then on."""
+        if topic_id not in self._wanted_ids and self.name_of(topic_id) is None:
+            self._wanted_ids[topic_id] = None
+            self._is_stale = True
+            self._not_before_ms = 0
+
+    def forget_ids(self) -> None:
+        """Look no more for the names of topics that are known by their ids only."""
+        self._wanted_ids.clear()
 
     def renew(self) -> None:
         """Renew the view soon: something in it has proved wrong."""
@@ -126,7 +138,10 @@ class Metadata:
         self._not_before_ms = now_ms + self._pace.step(now_ms)
         self._asking_since_ms = now_ms
         return MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic) for topic in self._wanted],
+            topics=[
+                *(MetadataRequestTopic(name=topic) for topic in self._wanted),
+                *(MetadataRequestTopic(topic_id=each, name=None) for each in self._wanted_ids),
+            ],
             allow_auto_topic_creation=self._allow_auto_topic_creation,
         )
 
@@ -137,8 +152,9 @@ class Metadata:
         }
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
-        asked = {topic.name for topic in request.topics or ()}
-        self._is_stale = any(topic not in asked for topic in self._wanted)
+        asked = {topic.name for topic in request.topics or () if topic.name is not None}
+        asked |= self._found_by_id(response)
+        self._is_stale = any(topic not in asked for topic in self._wanted) or bool(self._wanted_ids)
         self._renewed_at_ms = now_ms
         self.asked_at_ms = self._asking_since_ms
         for row in response.topics:
@@ -147,6 +163,18 @@ class Metadata:
         if asked - {row.name for row in response.topics}:
             self._is_stale = True  # The broker has left out a topic.
         self.update_count += 1
+
+    def _found_by_id(self, response: MetadataResponse) -> set[str]:
+        """The names of topics that were known by their ids only, and are wanted by name from now on."""
+        found = {
+            row.topic_id: row.name
+            for row in response.topics
+            if row.name is not None and not row.error_code and row.topic_id in self._wanted_ids
+        }
+        for topic_id, name in found.items():
+            del self._wanted_ids[topic_id]
+            self._wanted[name] = None
+        return {*found.values()}
 
     def _update_topic(self, name: str, row: MetadataResponseTopic) -> None:
         if row.error_code:
@@ -203,6 +231,10 @@ class Metadata:
         if info is None or not 0 <= partition < len(info.partitions):
             return None
         return info.partitions[partition]
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The name of the topic with this id; None while that is unknown."""
+        return next((name for name, info in self.topics.items() if info.id == topic_id), None)
 
     def topic_id(self, topic: str) -> UUID:
         """The id of a topic; ZERO_UUID while that is unknown."""

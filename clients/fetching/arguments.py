@@ -101,7 +101,7 @@ def _take_listener(value: Any) -> Any:
 
 
 METHODS_OF_OTHER_CLIENTS: Final = {
-    "subscribe": "add_topic(topic), once for each topic",
+    "subscribe": "add_topic(topic), once for each topic, or add_pattern(pattern)",
     "unsubscribe": "remove_topic(topic)",
     "assign": "add_topic(topic, partition), once for each partition",
     "consume": "poll(timeout_ms, max_records)",

@@ -133,7 +133,9 @@ class GroupCommits:
         return replace(identity, owner_group=self._tokens.group, tokens=tokens)
 
     def _new_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> OffsetCommit:
-        return OffsetCommit(self._membership.identity, offsets, tokens=self._tokens)
+        return OffsetCommit(
+            self._membership.identity, offsets, self._membership.continued, tokens=self._tokens
+        )
 
     def _has_kept(self, commit: OffsetCommit) -> bool:
         """Whether the commit's partitions are still this member's, in a later generation than the commit's.
@@ -155,10 +157,20 @@ class GroupCommits:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None for a partition without one."""
         wanted = tuple(partitions)
-        fetch = OffsetFetch(self._settings.group_id, wanted, self._settings.is_committed)
+        fetch = self.new_fetch(wanted)
         self.offsets.submit(fetch)
         self.wait_for(fetch, timeout_ms, turn)
         return {partition: fetch.found.get(partition) for partition in wanted}
+
+    def new_fetch(self, partitions: tuple[TopicPartition, ...]) -> OffsetFetch:
+        """A fetch of committed offsets, to be submitted."""
+        settings = self._settings
+        return OffsetFetch(settings.group_id, partitions, settings.is_committed, self._member)
+
+    def _member(self) -> GroupIdentity | None:
+        """Who asks for offsets, in a consumer group: others know no epochs."""
+        identity = self._membership.identity
+        return identity if identity.membership else None
 
     def wait_for(self, task: OffsetCommit | OffsetFetch, timeout_ms: int, turn: Turn) -> None:
         """Wait for the end of a task. Raises its error, or after `timeout_ms` why it has not ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,15 @@ from holdfast_log.protocol.messages.offset_fetch import (
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
 
-_PLACE_LOST = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
+_PLACE_LOST = (
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
+)
+_LEARNT_SOON = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+"""Refusals of a member whose next heartbeat shows in which epoch it is, or that it is none (KIP-848)."""
 
 
 def commit_request(
@@ -76,10 +84,15 @@ def committed_in(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
 
 
 def fetch_request(
-    group_id: str, partitions: Iterable[TopicPartition] | None, *, is_stable: bool = False
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    is_stable: bool = False,
+    member: GroupIdentity | None = None,
 ) -> OffsetFetchRequest:
     """The request for a group's committed offsets, of these partitions or of all. `is_stable`: one that an
-    open transaction may replace is answered UNSTABLE_OFFSET_COMMIT (KIP-447)."""
+    open transaction may replace is answered UNSTABLE_OFFSET_COMMIT (KIP-447). `member`: the member of a
+    consumer group that asks, which is refused in another epoch than its own (KIP-848)."""
     topics = None if partitions is None else by_topic(partitions)
     return OffsetFetchRequest(
         group_id=group_id,
@@ -91,6 +104,8 @@ def fetch_request(
         groups=[
             OffsetFetchRequestGroup(
                 group_id=group_id,
+                member_id=None if member is None else member.member_id,
+                member_epoch=-1 if member is None else member.generation,
                 topics=(
                     None
                     if topics is None
@@ -123,11 +138,13 @@ def fetched_in(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndM
 
 @dataclass(slots=True, eq=False)
 class OffsetCommit:
-    """A commit in progress, under the identity of its start: a later generation must not repeat it."""
+    """A commit in progress, under the identity of its start, or under what `continued` makes of it: any other
+    generation must not repeat it."""
 
     identity: GroupIdentity
     offsets: dict[TopicPartition, OffsetAndMetadata]
     """The offsets that the coordinator has not accepted yet."""
+    continued: Callable[[GroupIdentity], GroupIdentity | None]
     tokens: OwnerTokens | None = None
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     is_done: bool = False
@@ -138,7 +155,13 @@ class OffsetCommit:
     failures: int = 0
 
     def request(self) -> Request[Any]:
+        self.identity = self.continued(self.identity) or self.identity
         return commit_request(self.identity, self.offsets, self.tokens)
+
+    def is_passing(self, error: Exception) -> bool:
+        """Whether another attempt may succeed."""
+        is_stale = isinstance(error, BrokerError) and error.code is ErrorCode.STALE_MEMBER_EPOCH
+        return is_stale or is_retriable(error)
 
     def take(self, response: Response) -> None:
         """Process the response. Raises BrokerError for the first error in it."""
@@ -146,8 +169,9 @@ class OffsetCommit:
         for partition, code in committed_in(response).items():
             if code == ErrorCode.NONE and partition in self.offsets:
                 self.committed[partition] = self.offsets.pop(partition)
+        may_go_on = self.continued(self.identity) is not None
         for partition, code in committed_in(response).items():
-            if code in _PLACE_LOST:
+            if code in _PLACE_LOST and not (may_go_on and code == ErrorCode.STALE_MEMBER_EPOCH):
                 raise CommitFailedError(
                     f"group {self.identity.group_id} was rebalanced after poll() returned these records; "
                     f"their new owner will process them again ({error_for(code)})"
@@ -165,6 +189,8 @@ class OffsetFetch:
     partitions: tuple[TopicPartition, ...]
     is_stable: bool = False
     """Whether to wait for transactions that may replace an offset."""
+    member: Callable[[], GroupIdentity | None] = lambda: None
+    """The member of a consumer group that asks."""
     found: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     is_done: bool = False
     error: Exception | None = None
@@ -173,7 +199,12 @@ class OffsetFetch:
     failures: int = 0
 
     def request(self) -> Request[Any]:
-        return fetch_request(self.group_id, self.partitions, is_stable=self.is_stable)
+        return fetch_request(self.group_id, self.partitions, is_stable=self.is_stable, member=self.member())
+
+    def is_passing(self, error: Exception) -> bool:
+        """Whether another attempt may succeed, under the identity that the member then has."""
+        is_learnt_soon = isinstance(error, BrokerError) and error.code in _LEARNT_SOON
+        return is_learnt_soon or is_retriable(error)
 
     def take(self, response: Response) -> None:
         """Process the response. Raises BrokerError for the first error in it."""
@@ -235,7 +266,7 @@ class CommittedOffsets:
         return True
 
     def _failed(self, task: OffsetCommit | OffsetFetch, error: Exception, now_ms: int) -> None:
-        if not is_retriable(error):
+        if not task.is_passing(error):
             self._end(task, error)
             return
         if not isinstance(error, BrokerError) or error.code in COORDINATOR_MOVED:

@@ -1,4 +1,4 @@
-"""What both protocols share: a member's way into its group and out of it, the partitions that it owns, events
+"""What all protocols share: a member's way into its group and out of it, the partitions that it owns, events
 for the consumer, errors for the application, and the requests in flight."""
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from holdfast_log.clients.connection.connection import COORDINATOR
 from holdfast_log.clients.connection.link import Call, Reply
 from holdfast_log.clients.errors import is_retriable
 from holdfast_log.clients.groups.coordinator import GroupCoordinator
-from holdfast_log.clients.groups.membership import NO_GENERATION, MembershipEvent, RevokePartitions
+from holdfast_log.clients.groups.membership import (
+    NO_GENERATION,
+    GroupIdentity,
+    MembershipEvent,
+    RevokePartitions,
+)
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -46,7 +51,7 @@ class MemberGoal(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Course(Generic[_State, _Event]):
-    """A protocol's transition table, and those of its states and events that both protocols have.
+    """A protocol's transition table, and those of its states and events that all protocols have.
 
     In a state of `outside` a member may begin to join, or leave. `stable`: it has its partitions. `fenced`:
     another member uses its group.instance.id; that is final.
@@ -63,7 +68,7 @@ class Course(Generic[_State, _Event]):
 
 
 class MemberSettings(Protocol):
-    """The settings that a member needs in both protocols. All times in ms."""
+    """The settings that a member needs in every protocol. All times in ms."""
 
     @property
     def group_id(self) -> str: ...
@@ -103,6 +108,7 @@ class Member(ABC, Generic[_State, _Event]):
         """The request in flight besides heartbeats and LeaveGroup; at most one is."""
         self._heartbeat: Call | None = None
         self._heartbeat_due_ms = 0
+        self._interval_ms = settings.heartbeat_interval_ms
         self._heard_at_ms = 0
         """When the last request was sent whose answer confirmed the membership."""
         self._not_before_ms = 0
@@ -138,6 +144,10 @@ class Member(ABC, Generic[_State, _Event]):
     @abstractmethod
     def _forget_coordinator(self, error: Exception) -> None:
         """A request has failed with `error`: look for the coordinator again if that may help."""
+
+    def continued(self, identity: GroupIdentity) -> GroupIdentity | None:
+        """The identity under which a commit may go on that has begun under another; None if it may not."""
+        return None
 
     def _is_passing(self, error: Exception) -> bool:
         """Whether joining again can cure an error, so that the application need not see it."""
@@ -218,7 +228,7 @@ class Member(ABC, Generic[_State, _Event]):
         return True
 
     def _beat(self, now_ms: int) -> Call:
-        self._heartbeat_due_ms = now_ms + self._common.heartbeat_interval_ms
+        self._heartbeat_due_ms = now_ms + self._interval_ms
         timeout_ms = min(self._common.request_timeout_ms, self.session_timeout_ms)
         tag = (self._generation, now_ms)
         self._heartbeat = Call(COORDINATOR, self._heartbeat_request(), timeout_ms, tag=tag)

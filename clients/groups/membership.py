@@ -1,4 +1,4 @@
-"""The interface of a group membership, common to both protocols.
+"""The interface of a group membership, common to all protocols.
 
 A membership asks its consumer to stop reading partitions (`RevokePartitions`), which it waits for, and to
 read others (`AssignPartitions`). It changes no position itself.
@@ -18,7 +18,9 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class GroupIdentity:
-    """The identity under which a consumer commits; generation -1 and no member id outside the group.
+    """The identity under which a consumer commits; generation -1 and no member id outside the group. With
+    group.protocol=consumer the generation is the member's epoch, and `membership` counts how often this
+    consumer has joined.
 
     For a consumer that owns its partitions, `owner_group` is its group of owners, and `tokens` has the token
     of each partition's grant.
@@ -30,6 +32,7 @@ class GroupIdentity:
     instance_id: str | None = None
     owner_group: str | None = None
     tokens: tuple[tuple[TopicPartition, int], ...] = ()
+    membership: int = 0
 
 
 @dataclass(slots=True)
@@ -78,6 +81,11 @@ class GroupMembership(Protocol):
     @property
     def identity(self) -> GroupIdentity:
         """The identity under which to commit now."""
+        ...
+
+    def continued(self, identity: GroupIdentity) -> GroupIdentity | None:
+        """The identity under which a commit may go on that has begun under another; None if it may not,
+        because other members may have got its partitions meanwhile."""
         ...
 
     @property

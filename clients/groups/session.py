@@ -32,6 +32,7 @@ from holdfast_log.clients.groups.membership import (
 )
 from holdfast_log.clients.groups.partitions_beside import PartitionsBeside
 from holdfast_log.clients.groups.rebalance_tracker import RebalanceTracker
+from holdfast_log.clients.groups.subscription import GroupSubscription
 from holdfast_log.clients.message import OffsetAndMetadata
 from holdfast_log.protocol.errors import error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -76,7 +77,7 @@ class GroupSession:
         self.heartbeats = heartbeats
         self.rebalances = RebalanceTracker(membership, events)
         self.beside = PartitionsBeside()
-        self._subscribed: dict[str, None] = {}
+        self._subscription = GroupSubscription()
         self.commits = GroupCommits(
             settings,
             now_ms,
@@ -86,7 +87,7 @@ class GroupSession:
             membership,
             heartbeats,
             events,
-            self._subscribed.__contains__,
+            self._subscription.__contains__,
             tokens,
         )
         self.offsets = self.commits.offsets
@@ -177,28 +178,43 @@ class GroupSession:
         return self.commits.until_automatic_ms()
 
     def _track_rebalance(self) -> None:
-        self.rebalances.look(self._now_ms(), is_subscribed=bool(self._subscribed))
+        self.rebalances.look(self._now_ms(), is_subscribed=bool(self._subscription))
 
     # Partitions ---------------------------------------------------------------------------------------
 
     def subscribe(self, topic: str) -> None:
         """Add a topic to this member's subscription."""
-        self._subscribed[topic] = None
+        self._subscription.topics[topic] = None
         self.beside.remove(topic)
-        self.membership.subscribe(self._subscribed)
+        self.membership.subscribe(self._subscription.topics)
 
     def unsubscribe(self, topic: str) -> bool:
         """Remove a topic from this member's subscription; returns whether it was in it."""
-        if topic not in self._subscribed:
+        if topic not in self._subscription.topics:
             return False
-        del self._subscribed[topic]
+        del self._subscription.topics[topic]
         self._early_seeks.forget(topic)
-        self.membership.subscribe(self._subscribed)
+        self.membership.subscribe(self._subscription.topics)
         return True
+
+    def subscribe_pattern(self, pattern: str | None) -> None:
+        """Set the regular expression of this member's subscription; None for none. Raises NoGroupError unless
+        the brokers match it."""
+        from holdfast_log.clients.groups.consumer_member import (
+            ConsumerMembership,  # Imported only where patterns are used.
+        )
+
+        if not isinstance(self.membership, ConsumerMembership):
+            raise NoGroupError(
+                "add_pattern() needs group.protocol=consumer, where the brokers match regular expressions; "
+                "with another group.protocol, call add_topic() for each topic"
+            )
+        self._subscription.match(pattern)
+        self.membership.subscribe_pattern(pattern)
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether the topic is in this member's subscription."""
-        return topic in self._subscribed
+        return topic in self._subscription
 
     def seek_when_assigned(self, partition: TopicPartition, go: Callable[[Position], None]) -> bool:
         """Set a position, by `go`, once the group assigns the partition for the first time. Returns False,
@@ -214,7 +230,7 @@ class GroupSession:
         self._fetch_offsets((position.key,))
 
     def _fetch_offsets(self, partitions: tuple[TopicPartition, ...]) -> None:
-        fetch = OffsetFetch(self._settings.group_id, partitions, self._settings.is_committed)
+        fetch = self.commits.new_fetch(partitions)
         self._offset_fetches.append(fetch)
         self.offsets.submit(fetch)
 
@@ -242,6 +258,7 @@ class GroupSession:
 
     def _assign(self, event: AssignPartitions) -> None:
         self.commits.has_joined = True
+        self._subscription.note(event.partitions)
         self.heartbeats.joined()
         partitions = tuple(partition for partition in event.partitions if partition not in self.beside)
         for partition in partitions:
@@ -325,8 +342,8 @@ class GroupSession:
     ) -> dict[TopicPartition, int]:
         """Move the group to `offsets`, in partitions of any member (client rewrite, "Offset Rewind").
 
-        Returns the group's new offsets. Raises NoGroupError in a classic group, RequestTimeoutError, or the
-        coordinator's error.
+        Returns the group's new offsets. Raises NoGroupError in a group that is not managed,
+        RequestTimeoutError, or the coordinator's error.
         """
         from holdfast_log.clients.groups.managed import (
             ManagedMembership,  # Imported only where rewind() is used.
@@ -336,7 +353,7 @@ class GroupSession:
         membership = self.membership
         if not isinstance(membership, ManagedMembership):
             raise NoGroupError(
-                "rewind() needs a managed group (group.protocol=managed); in a classic group, use seek() and "
+                "rewind() needs a managed group (group.protocol=managed); in other groups, use seek() and "
                 "commit() on your own partitions"
             )
         if self._is_calling_back:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,13 @@ from holdfast_log.clients.groups.heartbeats import Heartbeats
 from holdfast_log.clients.groups.listener import RebalanceListener
 from holdfast_log.clients.groups.membership import GroupMembership, OwnerTokens
 from holdfast_log.clients.groups.session import GroupSession
+from holdfast_log.protocol.assignment import AssignmentStrategy
 
 if TYPE_CHECKING:
     from holdfast_log.clients.groups.attachments import Attachments
 
 _ID_BITS = 64
+_UUID_BITS = 128
 
 
 def build_session(
@@ -42,6 +45,13 @@ def build_session(
     attachments = None
     if settings["group.protocol"] == "managed":
         membership, attachments = _managed(settings, coordinator, connection, fetcher, buffer, rng)
+    elif settings["group.single.reader"]:
+        raise ConfigError(
+            "group.single.reader=true needs group.protocol=managed: in other groups the brokers that members "
+            "read from do not know which member may read what"
+        )
+    elif settings["group.protocol"] == "consumer":
+        membership = _consumer(settings, coordinator, connection.metadata, rng)
     else:
         membership = _classic(settings, coordinator, connection.metadata)
     session_settings = SessionSettings(
@@ -77,11 +87,6 @@ def build_session(
 def _classic(
     settings: Mapping[str, Any], coordinator: GroupCoordinator, metadata: Metadata
 ) -> GroupMembership:
-    if settings["group.single.reader"]:
-        raise ConfigError(
-            "group.single.reader=true needs group.protocol=managed: in a classic group a member assigns the "
-            "partitions, so brokers do not know which member may read them"
-        )
     from holdfast_log.clients.groups.assignor_loading import load_assignors
     from holdfast_log.clients.groups.classic import ClassicMembership
     from holdfast_log.clients.groups.classic_requests import ClassicSettings
@@ -100,6 +105,27 @@ def _classic(
     return ClassicMembership(classic, coordinator, metadata)
 
 
+def _consumer(
+    settings: Mapping[str, Any], coordinator: GroupCoordinator, metadata: Metadata, rng: random.Random
+) -> GroupMembership:
+    from holdfast_log.clients.groups.consumer_member import ConsumerMembership
+    from holdfast_log.clients.groups.consumer_requests import ConsumerGroupSettings
+
+    consumer = ConsumerGroupSettings(
+        group_id=settings["group.id"],
+        instance_id=settings["group.instance.id"],
+        rack=settings["client.rack"] or None,
+        assignor=settings["group.remote.assignor"] or None,
+        session_timeout_ms=settings["session.timeout.ms"],
+        rebalance_timeout_ms=settings["max.poll.interval.ms"],
+        heartbeat_interval_ms=settings["heartbeat.interval.ms"],
+        request_timeout_ms=settings["request.timeout.ms"],
+        retry_backoff_ms=settings["retry.backoff.ms"],
+    )
+    member_id = str(uuid.UUID(int=rng.getrandbits(_UUID_BITS), version=4))
+    return ConsumerMembership(consumer, member_id, coordinator, metadata)
+
+
 def _managed(
     settings: Mapping[str, Any],
     coordinator: GroupCoordinator,
@@ -112,6 +138,12 @@ def _managed(
     from holdfast_log.clients.groups.managed import ManagedMembership
     from holdfast_log.clients.groups.managed_requests import ManagedSettings
 
+    assignor = settings["group.remote.assignor"]
+    if assignor not in ("", *AssignmentStrategy):
+        raise ConfigError(
+            f"group.remote.assignor={assignor} is not one of a managed group: set it to one of "
+            f"{', '.join(AssignmentStrategy)}, or leave it out"
+        )
     instance_id: str | None = settings["group.instance.id"]
     managed = ManagedSettings(
         group_id=settings["group.id"],
@@ -123,7 +155,7 @@ def _managed(
         request_timeout_ms=settings["request.timeout.ms"],
         retry_backoff_ms=settings["retry.backoff.ms"],
         ephemeral=settings["group.ephemeral"],
-        assignment_strategy=settings["group.remote.assignor"],
+        assignment_strategy=assignor,
         single_reader=settings["group.single.reader"],
     )
     membership = ManagedMembership(managed, coordinator, connection.metadata)

@@ -31,7 +31,7 @@ _POLL_MS = 500
 @click.option("--topic", required=True, help="The topic to read.")
 @click.option("--group-id", required=True, help="The group to join.")
 @click.option("--group-instance-id", help="Join as this static member.")
-@click.option("--group-protocol", help="classic or managed.")
+@click.option("--group-protocol", help="classic, consumer or managed.")
 @click.option("--group-remote-assignor", help="group.remote.assignor")
 @click.option(
     "--max-messages",

@@ -23,6 +23,7 @@ from holdfast_log.protocol.messages.describe_cluster import (
 )
 from holdfast_log.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -94,9 +95,9 @@ class FakeCluster(UserInterface):
         self._events.sort(key=lambda each: each[0])
 
     def metadata(self, request: MetadataRequest, error: ErrorCode) -> MetadataResponse:
-        names = (
-            list(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
-        )
+        names_by_id = {topic_id: name for name, topic_id in self.topic_ids.items() if name in self.topics}
+        wanted = [MetadataRequestTopic(name=name) for name in self.topics]
+        wanted = wanted if request.topics is None else request.topics
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092, rack=broker.rack)
@@ -105,7 +106,10 @@ class FakeCluster(UserInterface):
             ],
             cluster_id="fake",
             controller_id=self.controller_id,
-            topics=[self._topic_metadata(name, error) for name in names],
+            topics=[
+                self._topic_metadata(topic.name or names_by_id.get(topic.topic_id), topic.topic_id, error)
+                for topic in wanted
+            ],
         )
 
     def describe(self, error: ErrorCode) -> DescribeClusterResponse:
@@ -122,7 +126,12 @@ class FakeCluster(UserInterface):
             ],
         )
 
-    def _topic_metadata(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
+    def _topic_metadata(
+        self, name: str | None, topic_id: uuid.UUID, error: ErrorCode
+    ) -> MetadataResponseTopic:
+        if name is None:
+            code = error or ErrorCode.UNKNOWN_TOPIC_ID
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id, partitions=[])
         known = self.topics.get(name)
         if known is None or error:
             code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
@@ -39,6 +40,7 @@ from holdfast_log.protocol.messages.find_coordinator import (
     FoundCoordinator,
 )
 from holdfast_log.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from holdfast_log.protocol.schema import ZERO_UUID
 from holdfast_log.protocol.topic_partition import TopicPartition
 from holdfast_log.testing.fakes.handlers import AnswerParts, AnswersAtOnce, handlers_about
 from holdfast_log.testing.fakes.shard_host import ShardHost
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
     from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 VERSIONS = {
-    8: (2, 8), 9: (1, 8), 10: (0, 4), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5),
-    15: (0, 5), 16: (0, 5), 42: (0, 2), 47: (0, 0),
+    8: (2, 9), 9: (1, 9), 10: (0, 4), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5),
+    15: (0, 5), 16: (0, 5), 42: (0, 2), 47: (0, 0), 68: (0, 1), 69: (0, 1),
 }  # fmt: skip
 FEATURES = {membership.FEATURE: 1}
 ANYWHERE = (FindCoordinatorRequest, membership.ListConsumerGroupsRequest, membership.CreateGroupRequest)
@@ -139,6 +141,7 @@ class FakeGroups(ShardHost):
             self.config,
             new_id=lambda: f"{next(self._ids):04}",
             partition_count=lambda topic: len(self._cluster.topics.get(topic, ())),
+            cluster=_Topics(self._cluster),
         )
 
     def claim(self, claims: Sequence[ReaderClaim]) -> None:
@@ -243,6 +246,22 @@ class _Parts:
     forwarding: Forwarding
     identity: BrokerIdentity
     committers: CommitterCheck
+
+
+class _Topics:
+    """The topics of the cluster, for consumer groups."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def topic_id(self, name: str) -> UUID:
+        return self._cluster.topic_ids[name] if name in self._cluster.topics else ZERO_UUID
+
+    def partition_count(self, topic: str) -> int:
+        return len(self._cluster.topics.get(topic, ()))
+
+    def topic_names(self) -> Iterable[str]:
+        return [*self._cluster.topics]
 
 
 class _Committers:

@@ -214,7 +214,7 @@ class TestCommitting:
                 drain(alone.consumer, 100)
         return cluster.groups.committed("g")["flights", 0]
 
-    @pytest.mark.parametrize("protocol", ["classic", "managed"])
+    @pytest.mark.parametrize("protocol", ["classic", "consumer", "managed"])
     @pytest.mark.parametrize("end", ["automatically", "commit", "close", "rebalance"])
     def test_nothing_is_committed_past_the_record(
         self, cluster: FakeCluster, end: str, protocol: str

@@ -90,7 +90,7 @@ def of_reader(run: Run) -> None:
 
 
 def of_member(run: Run) -> None:
-    protocol = run.rng.choice(("classic", "managed"))
+    protocol = run.rng.choice(("classic", "consumer", "managed"))
     properties = {**PATIENCE, "group.id": "g", "group.protocol": protocol, "auto.offset.reset": "earliest"}
     if protocol == "classic":
         properties["session.timeout.ms"] = 6_000

@@ -70,7 +70,7 @@ def test_by_default_an_event_and_a_warning_report_it_once(
     assert sum("no partition 7" in record.message for record in caplog.records) == 1
 
 
-@pytest.mark.parametrize("protocol", ["classic"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_of_a_group_reports_it_too(cluster: FakeCluster, protocol: str) -> None:
     party = Party(cluster, group_protocol=protocol, unknown_topics="raise")
     alone = party.join("alone", "flights", "flihgts")

@@ -32,7 +32,7 @@ def cluster() -> FakeCluster:
     return cluster
 
 
-@pytest.fixture(params=["classic", "managed"])
+@pytest.fixture(params=["classic", "consumer", "managed"])
 def party(request: pytest.FixtureRequest, cluster: FakeCluster) -> Party:
     return Party(cluster, group_protocol=request.param, partition_assignment_strategy="range")
 

@@ -7,12 +7,14 @@ failure names the seed; HOLDFAST_GROUP_HISTORIES sets the number of histories.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 
 import pytest
 
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.messages.group_membership import (
@@ -28,7 +30,7 @@ from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
 from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
 from holdfast_log.protocol.messages.offset_fetch import OffsetFetchRequest
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
-from holdfast_log.testing.fakes.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import GROUP_CONFIG, FakeCluster
 from holdfast_log.testing.fakes.fake_partition import FakePartition
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill
@@ -39,11 +41,14 @@ TURN_MS = 100
 MEMBERS_MAX = 5
 PARTITIONS_MAX = 9
 BROKERS = 3
+GROUPS = dataclasses.replace(
+    GROUP_CONFIG, consumer_session_timeout_ms=3_000, consumer_heartbeat_interval_ms=500
+)
 FRAGILE = (
     FetchRequest, FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest, LeaveGroupRequest,
     JoinGroupRequest, SyncGroupRequest, HeartbeatRequest,
     ListConsumerGroupsRequest, CreateGroupRequest, RegisterConsumerRequest, ConsumerHeartbeatRequest,
-    AttachReaderRequest,
+    AttachReaderRequest, ConsumerGroupHeartbeatRequest,
 )  # fmt: skip
 PASSING = (
     ErrorCode.NOT_COORDINATOR,
@@ -59,7 +64,7 @@ class History:
 
     def __init__(self, seed: int, **properties: str) -> None:
         self.rng = random.Random(seed)
-        self.cluster = FakeCluster(BROKERS)
+        self.cluster = FakeCluster(BROKERS, GROUPS)
         self.partitions = self.cluster.add_topic("flights", 4)
         self.party = Party(self.cluster, turn_ms=TURN_MS, metadata_max_age_ms=2_000, **properties)
         self.everybody: list[Member] = []
@@ -150,6 +155,15 @@ class History:
 @pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
 def test_random_histories_of_classic_groups_lose_nothing(strategy: str, seed: int) -> None:
     history = History(seed, partition_assignment_strategy=strategy)
+    for _ in range(STEPS):
+        history.step()
+    history.end()
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_random_histories_of_consumer_groups_lose_nothing(assignor: str, seed: int) -> None:
+    history = History(seed, group_protocol="consumer", group_remote_assignor=assignor)
     for _ in range(STEPS):
         history.step()
     history.end()

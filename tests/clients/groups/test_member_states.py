@@ -1,4 +1,4 @@
-"""Every cell of the transition tables of classic and managed group members."""
+"""Every cell of the transition tables of classic, consumer and managed group members."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from holdfast_log.clients.config import consumer_settings
 from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.clients.connection.link import Call, Reply
 from holdfast_log.clients.groups import classic, managed
+from holdfast_log.clients.groups import consumer_member as consumer_member_module
 from holdfast_log.clients.groups import member as member_base
 from holdfast_log.clients.groups.assignors import RangeAssignor
 from holdfast_log.clients.groups.classic import ClassicEvent, ClassicMembership, ClassicState
 from holdfast_log.clients.groups.classic_requests import ClassicSettings
+from holdfast_log.clients.groups.consumer_member import (
+    ConsumerMemberEvent,
+    ConsumerMembership,
+    ConsumerMemberState,
+)
+from holdfast_log.clients.groups.consumer_requests import ConsumerGroupSettings
 from holdfast_log.clients.groups.coordinator import GroupCoordinator
 from holdfast_log.clients.groups.managed import ManagedEvent, ManagedMembership, ManagedState
 from holdfast_log.clients.groups.managed_requests import ManagedSettings
@@ -68,6 +75,18 @@ FAILED        OUTSIDE  -        OUTSIDE  -           OUTSIDE  OUTSIDE     -     
 LOST          OUTSIDE  OUTSIDE  OUTSIDE  OUTSIDE     OUTSIDE  OUTSIDE     OUTSIDE  FENCED
 FENCED        -        -        -        -           -        -           FENCED   -
 """
+CONSUMER = """
+            OUTSIDE JOINING STABLE      RECONCILING LEAVING FENCED
+JOIN_SENT   JOINING -       -           -           -       -
+JOINED      -       STABLE  -           -           -       -
+RECONCILE   -       -       RECONCILING -           -       -
+STOP        -       -       LEAVING     -           -       -
+REVOKED     OUTSIDE -       -           STABLE      OUTSIDE FENCED
+LEFT        OUTSIDE -       OUTSIDE     -           -       -
+FAILED      OUTSIDE OUTSIDE -           -           -       -
+LOST        OUTSIDE OUTSIDE OUTSIDE     OUTSIDE     OUTSIDE FENCED
+FENCED      -       FENCED  FENCED      FENCED      FENCED  -
+"""
 
 
 def cells(grid: str) -> list[tuple[str, str, str]]:
@@ -97,6 +116,17 @@ def managed_member() -> ManagedMembership:
     return ManagedMembership(settings, coordinator, made.metadata)
 
 
+def consumer_member() -> ConsumerMembership:
+    made, coordinator = connection()
+    settings = ConsumerGroupSettings("g", None, None, None, 3_000, 10_000, 500, 1_000, 100)
+    return ConsumerMembership(settings, "one", coordinator, made.metadata)
+
+
+@pytest.mark.parametrize(("state", "event", "following"), cells(CONSUMER))
+def test_a_consumer_member_goes_where_the_table_says(state: str, event: str, following: str) -> None:
+    check(consumer_member(), ConsumerMemberState[state], ConsumerMemberEvent[event], following)
+
+
 @pytest.mark.parametrize(("state", "event", "following"), cells(CLASSIC))
 def test_a_classic_member_goes_where_the_table_says(state: str, event: str, following: str) -> None:
     check(classic_member(), ClassicState[state], ClassicEvent[event], following)
@@ -120,8 +150,12 @@ def check(member: Any, state: Any, event: Any, following: str) -> None:
 
 @pytest.mark.parametrize(
     ("grid", "states", "events"),
-    [(CLASSIC, ClassicState, ClassicEvent), (MANAGED, ManagedState, ManagedEvent)],
-    ids=["classic", "managed"],
+    [
+        (CLASSIC, ClassicState, ClassicEvent),
+        (CONSUMER, ConsumerMemberState, ConsumerMemberEvent),
+        (MANAGED, ManagedState, ManagedEvent),
+    ],
+    ids=["classic", "consumer", "managed"],
 )
 def test_the_grid_has_every_state_and_every_event(grid: str, states: Any, events: Any) -> None:
     listed = cells(grid)
@@ -134,7 +168,7 @@ def test_the_grid_has_every_state_and_every_event(grid: str, states: Any, events
 def test_only_the_constructor_and_the_table_set_the_state() -> None:
     setters = [
         f"{module.__name__.rpartition('.')[2]}.{function.name}"
-        for module in (member_base, classic, managed)
+        for module in (member_base, classic, consumer_member_module, managed)
         for function in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(function, ast.FunctionDef)
         for statement in ast.walk(function)

@@ -5,6 +5,7 @@ The tests take the turns of the heartbeat thread themselves, because a thread ca
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from holdfast_log.clients.errors import CommitFailedError
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
-from holdfast_log.testing.fakes.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import GROUP_CONFIG, FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill
 
@@ -24,18 +25,23 @@ STEP_MS = 50
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    cluster = FakeCluster(3)
+    cluster = FakeCluster(
+        3,
+        dataclasses.replace(
+            GROUP_CONFIG, consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=500
+        ),
+    )
     for partition in cluster.add_topic("flights", 6):
         fill(partition, 100)
     return cluster
 
 
-@pytest.fixture(params=["range", "cooperative-sticky", "managed", "single readers"])
+@pytest.fixture(params=["range", "cooperative-sticky", "consumer", "managed", "single readers"])
 def party(request: pytest.FixtureRequest, cluster: FakeCluster) -> Party:
     more: dict[str, object] = {"session_timeout_ms": SESSION_MS, "enable_auto_commit": False}
     match request.param:
-        case "managed":
-            more["group_protocol"] = "managed"
+        case "consumer" | "managed" as protocol:
+            more["group_protocol"] = protocol
         case "single readers":
             more |= {"group_protocol": "managed", "group_single_reader": True}
         case strategy:
