@@ -1,7 +1,7 @@
-"""Consumers of different libraries in one classic group, while members come and go.
+"""Consumers of different libraries in one group, classic or of KIP-848, while members come and go.
 
 Every record is processed at least once, and none by two members in the same generation. HOLDFAST_CHURNS is
-the number of replaced members, over all four strategies together; 12 by default.
+the number of replaced members, over all strategies together; 12 by default.
 
 The members of each library also settle when the broker's answers take longer than their polls.
 """
@@ -22,7 +22,7 @@ from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
 from tests.cluster import BackgroundBroker, Cluster
 from tests.compat.churn import OLD_KAFKA_PYTHON, PARTITIONS, Library, churn, mixed_group, percentile
-from tests.compat.drivers.membership import POLL_MS
+from tests.compat.drivers.membership import KIP_848, POLL_MS
 from tests.compat.slow_answers import SlowAnswers
 
 CHURNS = int(os.environ.get("HOLDFAST_CHURNS", "12"))
@@ -39,6 +39,7 @@ STRATEGIES = {
     "roundrobin": [KAFKA_PYTHON_3, AIOKAFKA, OURS, CONFLUENT, KAFKA_PYTHON_2],
     "sticky": [OURS, AIOKAFKA, KAFKA_PYTHON_3, KAFKA_PYTHON_2],
     "cooperative-sticky": [OURS, CONFLUENT],
+    KIP_848: [OURS, CONFLUENT],
 }
 """The libraries that implement each strategy."""
 
@@ -48,6 +49,10 @@ PROPERTIES = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
 }
 
 

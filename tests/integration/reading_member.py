@@ -1,6 +1,6 @@
-"""A process that is a member of a group with single readers and polls on command.
+"""A process that is a member of a group and polls on command.
 
-    python -m tests.integration.reading_member BOOTSTRAP GROUP TOPIC SESSION_MS
+    python -m tests.integration.reading_member BOOTSTRAP GROUP TOPIC SESSION_MS PROTOCOL
 
 For each line on standard input, it polls for at most one record and prints a line of JSON.
 """
@@ -43,9 +43,17 @@ def single_reader(bootstrap: str, group: str, session_ms: int | str) -> dict[str
     }
 
 
-def main(bootstrap: str, group: str, topic: str, session_ms: str) -> None:
+def of_kip_848(bootstrap: str, group: str, session_ms: int | str) -> dict[str, Any]:
+    """The same for a member of a group of KIP-848, which has no single readers."""
+    settings = single_reader(bootstrap, group, session_ms)
+    del settings["group.single.reader"]
+    return {**settings, "group.protocol": "consumer"}
+
+
+def main(bootstrap: str, group: str, topic: str, session_ms: str, protocol: str) -> None:
     losses = Losses()
-    properties = {**single_reader(bootstrap, group, session_ms), "client.id": "process"}
+    settings = single_reader if protocol == "managed" else of_kip_848
+    properties = {**settings(bootstrap, group, session_ms), "client.id": "process"}
     consumer = Consumer(properties, rebalance_listener=losses)
     consumer.add_topic(topic)
     for _ in sys.stdin:

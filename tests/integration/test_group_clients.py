@@ -1,4 +1,4 @@
-"""Our consumer in groups of real brokers, with both group protocols, and consumer-groups.sh."""
+"""Our consumer in groups of real brokers, with all group protocols, and consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "4",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.heartbeat.interval.ms": "100",
 }
 
 
@@ -114,7 +118,7 @@ class Crew:
             consumer.close()
 
 
-@pytest.fixture(params=["classic", "managed"])
+@pytest.fixture(params=["classic", "consumer", "managed"])
 def crew(request: pytest.FixtureRequest, bootstrap: str, admin: Admin) -> Iterator[Crew]:
     crew = Crew(bootstrap, request.param)
     try:
@@ -213,12 +217,13 @@ def test_a_group_is_rewound_while_its_members_read(managed: Crew, bootstrap: str
     assert sorted(set(again)) == [(theirs.partition, offset) for offset in range(4, 10)]
 
 
-def test_members_continue_at_the_next_coordinator_after_a_kill(cluster: Cluster) -> None:
+@pytest.mark.parametrize("protocol", ["consumer", "managed"])
+def test_members_continue_at_the_next_coordinator_after_a_kill(cluster: Cluster, protocol: str) -> None:
     brokers = cluster.start(3, BROKER | {"offsets.topic.replication.factor": "3"})
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic("flights", 4, 3)])
         produce(cluster.bootstrap, 10)
-        crew = Crew(cluster.bootstrap, "managed")
+        crew = Crew(cluster.bootstrap, protocol)
         try:
             crew.join("one")
             crew.join("two")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -32,6 +28,7 @@ from holdfast_log.protocol.messages.offset_commit import (
 )
 from tests.cluster import Cluster
 from tests.integration import clients
+from tests.integration.member_process import MemberProcess
 from tests.integration.raw_socket import RawSocket
 from tests.integration.reading_member import single_reader
 
@@ -81,40 +78,10 @@ def until(condition: Callable[[], bool], turn: Callable[[], object]) -> None:
         turn()
 
 
-class MemberProcess:
-    """A group member in its own process."""
-
-    def __init__(self, cluster: Cluster, group: str, topic: str) -> None:
-        module = "tests.integration.reading_member"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, cluster.bootstrap, group, topic, str(SESSION_MS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.told: dict[str, Any] = {"owned": [], "generation": -1, "ahead": 0, "records": []}
-
-    def poll(self) -> dict[str, Any]:
-        """Have the member poll once. Returns the line it prints."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write("poll\n")
-        self.process.stdin.flush()
-        self.told = json.loads(self.process.stdout.readline())
-        return self.told
-
-    def signal(self, number: int) -> None:
-        os.kill(self.process.pid, number)
-
-    def end(self) -> None:
-        self.signal(signal.SIGCONT)
-        self.process.kill()
-        self.process.communicate()
-
-
 @pytest.fixture
 def member(cluster: Cluster) -> Iterator[MemberProcess]:
     topic = new_topic(cluster, "watched")
-    member = MemberProcess(cluster, "watchers", topic)
+    member = MemberProcess(cluster.bootstrap, "watchers", topic, SESSION_MS)
     yield member
     member.end()
 

@@ -26,7 +26,6 @@ def member(job: Job, journal: Journal) -> None:
     consumer = Consumer(
         {
             **job.settings("confluent"),
-            "partition.assignment.strategy": job.strategy,
             # Otherwise librdkafka commits records that it has delivered but the member has not processed.
             "enable.auto.offset.store": False,
         }

@@ -7,8 +7,7 @@ from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 
 def member(job: Job, journal: Journal) -> None:
-    properties = {**job.settings("holdfast"), "partition.assignment.strategy": job.strategy}
-    with Consumer(properties) as consumer:
+    with Consumer(job.settings("holdfast")) as consumer:
         consumer.add_topic(job.topic)
         while not journal.is_stopping:
             before = consumer.group_identity().generation

@@ -20,6 +20,8 @@ HEARTBEAT_MS = 500
 REBALANCE_MS = 15_000
 COMMIT_MS = 500
 POLL_MS = 100
+KIP_848 = "consumer"
+"""In place of a strategy: the members use `group.protocol=consumer`."""
 
 
 class Job(argparse.Namespace):
@@ -32,21 +34,30 @@ class Job(argparse.Namespace):
     journal: str
 
     def settings(self, client_id: str) -> dict[str, Any]:
-        """The settings of a consumer, by Kafka's names."""
-        return {
+        """The settings of a consumer, by Kafka's names. For a group of KIP-848 the broker has those of
+        sessions, and the assignor."""
+        general = {
             "bootstrap.servers": self.bootstrap,
             "client.id": client_id,
             "group.id": self.group,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
             "max.poll.interval.ms": REBALANCE_MS,
             "auto.commit.interval.ms": COMMIT_MS,
         }
+        if self.strategy == KIP_848:
+            return {**general, "group.protocol": "consumer"}
+        return {
+            **general,
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "partition.assignment.strategy": self.strategy,
+        }
 
     def arguments(self, client_id: str) -> dict[str, Any]:
-        """The same settings as keyword arguments."""
-        return {name.replace(".", "_"): value for name, value in self.settings(client_id).items()}
+        """The same settings as keyword arguments, without the strategy, which libraries take as classes."""
+        settings = self.settings(client_id)
+        del settings["partition.assignment.strategy"]
+        return {name.replace(".", "_"): value for name, value in settings.items()}
 
 
 class Journal:
