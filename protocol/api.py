@@ -51,7 +51,8 @@ class Api:
 
     `versions` can be encoded and decoded. `advertised` versions are in the ApiVersions response of a broker
     with a handler for the API; they may be more (old versions that are answered by an error) or fewer. `sent`
-    are those that Holdfast's clients send: later ones may mean something else. An
+    are those that Holdfast's clients send: later ones may mean something else. Those of `transactions_2`
+    belong to transaction.version 2 (KIP-890), and are advertised and sent only where that is finalised. An
     `internal` API is for brokers only, and never advertised. For an API of Holdfast's own, `feature` is
     what a broker announces that supports it.
     """
@@ -64,8 +65,13 @@ class Api:
     flexible: Versions
     advertised: Versions
     sent: Versions
+    transactions_2: Versions | None
     internal: bool
     feature: str | None
+
+    def last_without_transactions_2(self, last: int) -> int:
+        """The last version up to `last` that does not belong to transaction.version 2."""
+        return last if self.transactions_2 is None else min(last, self.transactions_2.first - 1)
 
     @property
     def min_version(self) -> int:
@@ -95,6 +101,7 @@ def request(
     flexible: str,
     advertised: str | None = None,
     sent: str | None = None,
+    transactions_2: str | None = None,
     internal: bool = False,
     feature: str | None = None,
 ) -> Callable[[type[Q]], type[Q]]:
@@ -114,6 +121,7 @@ def request(
             flexible=declared.flexible_versions,
             advertised=Versions.parse(advertised or versions),
             sent=Versions.parse(sent or versions),
+            transactions_2=None if transactions_2 is None else Versions.parse(transactions_2),
             internal=internal,
             feature=feature,
         )

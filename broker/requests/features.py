@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION
 from holdfast_log.protocol.api import Api
 from holdfast_log.protocol.fields import Versions
-from holdfast_log.protocol.messages.end_txn import EndTxnRequest
-from holdfast_log.protocol.messages.produce import ProduceRequest
-from holdfast_log.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 TRANSACTION_VERSION = "transaction.version"
 """Kafka's feature. From 2 on producers get a new epoch with each transaction, and do not name its partitions
@@ -37,16 +34,10 @@ def finalized_features(transaction_version: int) -> dict[str, int]:
     return {TRANSACTION_VERSION: transaction_version} if transaction_version else {}
 
 
-_LAST_BEFORE_2 = {
-    api.key: last
-    for api, last in ((ProduceRequest.api, 11), (EndTxnRequest.api, 4), (TxnOffsetCommitRequest.api, 4))
-}
-
-
 def advertised_versions(api: Api, transaction_version: int) -> Versions:
     """The versions of an API that clients see. Those that belong to transaction.version 2 only with
     that: a client that takes the newest version, whatever the features are, would mistake them."""
     last = api.advertised.last
     if transaction_version < BUMPING_VERSION:
-        last = min(last, _LAST_BEFORE_2.get(api.key, last))
+        last = api.last_without_transactions_2(last)
     return Versions(api.advertised.first, last)

@@ -32,6 +32,7 @@ Authenticator: TypeAlias = Callable[[], Exchange]
 CLIENT_SOFTWARE_NAME = "holdfast"
 CLIENT_SOFTWARE_VERSION = "0.1.0"
 _API_VERSIONS_VERSION = 3
+_TRANSACTION_VERSION, _WITH_NEW_EPOCHS = "transaction.version", 2
 _SCRATCH_BYTES = 64 * 1024
 _FIRST_LARGE_BYTES = 1024 * 1024
 _MIN_FRAME_BYTES = 4
@@ -69,6 +70,9 @@ class Conversation:
         """The range of versions that the broker speaks, by API key."""
         self.features: dict[str, int] = {}
         """The highest version of each feature that the broker announces."""
+        self.has_transactions_2 = False
+        """Whether the cluster has finalised transaction.version 2 (KIP-890): producers get a new epoch with
+        the end of each transaction, and leaders and group coordinators add to transactions themselves."""
         self.is_renewing = False
         """Whether the client authenticates again: until that is done, no other request may be sent."""
         self._lifetime_ms = 0
@@ -125,11 +129,12 @@ class Conversation:
             return api.sent.last
         if theirs is None:
             raise UnsupportedRequestError(f"the broker does not know {api.name}")
-        version = min(theirs[1], api.sent.last)
+        last = api.sent.last if self.has_transactions_2 else api.last_without_transactions_2(api.sent.last)
+        version = min(theirs[1], last)
         if version < max(theirs[0], api.sent.first):
             raise UnsupportedRequestError(
                 f"the broker speaks {api.name} in versions {theirs[0]} to {theirs[1]}, "
-                f"this client in {api.sent.first} to {api.sent.last}"
+                f"this client in {api.sent.first} to {last}"
             )
         return version
 
@@ -258,6 +263,8 @@ class Conversation:
             raise error_for(response.error_code)
         self.versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         self.features = {row.name: row.max_version for row in response.supported_features}
+        levels = {row.name: row.max_version_level for row in response.finalized_features}
+        self.has_transactions_2 = levels.get(_TRANSACTION_VERSION, 0) >= _WITH_NEW_EPOCHS
         return None if self._authenticator is None else (yield from self._authenticator())
 
 

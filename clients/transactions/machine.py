@@ -2,7 +2,8 @@
 
 One request to a coordinator is under way at a time, since each depends on the answers before it. The order
 within a transaction is that of KIP-98: partitions and groups are added before anything is written to them,
-and the end is asked for once every record has its outcome.
+and the end is asked for once every record has its outcome. With transaction.version 2 leaders and group
+coordinators add them (KIP-890), and nothing is asked before; what each of these brokers announces decides.
 
 A failure of a record or an offset leaves one way: to abort (KIP-360). If numbers of records were lost with
 it, a record under way could still arrive and fill the gap of a later one. So the coordinator gives a new
@@ -11,13 +12,13 @@ epoch after the abort, and leaders refuse the old one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from holdfast_log.clients.connection.backoff import Backoff
-from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
 from holdfast_log.clients.connection.connection import ANY_NODE
 from holdfast_log.clients.connection.link import Call, Reply
 from holdfast_log.clients.errors import (
@@ -110,6 +111,7 @@ class TransactionMachine:
         backoff: Backoff,
         retry_backoff_ms: int,
         fence: OwnerFence | None = None,
+        adds_itself: Callable[[int], bool | None] = lambda node: False,
     ) -> None:
         self.transactional_id = transactional_id
         self.producer_id: ProducerId = TransactionalProducerId(retry_backoff_ms)
@@ -130,7 +132,11 @@ class TransactionMachine:
         self._backoff = backoff
         self._retry_backoff_ms = retry_backoff_ms
         self._fence = fence
+        self._adds_itself = adds_itself
+        """Whether a broker adds what is written to it to the transaction; None while that is not known."""
         self._added: set[TopicPartition] = set()
+        self._led: set[TopicPartition] = set()
+        """Partitions whose leaders add them."""
         self._wanted: dict[TopicPartition, None] = {}
         self._groups: set[str] = set()
         self._offsets: list[OffsetsInTransaction] = []
@@ -171,6 +177,7 @@ class TransactionMachine:
         self._is_adding_uncertain = self._is_end_asked = self._is_commit_told = False
         self.aborts_itself = False
         self._added.clear()
+        self._led.clear()
         self._wanted.clear()
         self._groups.clear()
         self._bar()
@@ -211,6 +218,16 @@ class TransactionMachine:
         place = TopicPartition(topic, partition)
         if place in self._added:
             return True
+        leader = self._metadata.leader(topic, partition)
+        adds = self._adds_itself(leader)
+        if adds or (adds is None and place in self._led):
+            self._led.add(place)
+            self._is_adding_uncertain = True
+            return True
+        if adds is None and self._adds_itself(self._nodes.get(None, _UNKNOWN_NODE)):
+            if leader == NO_NODE:
+                self._metadata.renew()
+            return False  # The connection to the leader is on its way, and it probably adds.
         self._wanted[place] = None
         return False
 
@@ -260,6 +277,8 @@ class TransactionMachine:
         needs = OWNED_FEATURE if isinstance(request, EndTxnRequest) and request.owned else None
         self._call = Call(node, request, needs=needs)
         self._is_end_asked = self._is_end_asked or step is _Step.END
+        if step is _Step.COMMIT_OFFSETS and group not in self._groups:
+            self._is_adding_uncertain = True  # The group is added, whatever becomes of its offsets.
         return [self._call], None
 
     def _next_step(self) -> TransactionStep | None:
@@ -270,17 +289,27 @@ class TransactionMachine:
             if self._wanted:
                 return _Step.ADD_PARTITIONS
             if self._offsets:
-                is_added = self._offsets[0].group.group_id in self._groups
-                return _Step.COMMIT_OFFSETS if is_added else _Step.ADD_GROUP
+                return _Step.COMMIT_OFFSETS if self._has_group() else _Step.ADD_GROUP
         if self.state not in (_S.COMMITTING, _S.ABORTING) or self._queues.pending():
             return None
         if self._is_adding_uncertain or self._is_known_open:
             return _Step.END
         return _Step.INIT if self._end() is _S.INITIALIZING else None
 
+    def _has_group(self) -> bool:
+        """Whether nothing has to be asked before the next offsets: their group is part of the transaction, or
+        its coordinator, which may have to be found first, adds it."""
+        group = self._offsets[0].group.group_id
+        if group in self._groups:
+            return True
+        node = self._nodes.get(group)
+        return bool(self._adds_itself(self._nodes.get(None, _UNKNOWN_NODE) if node is None else node))
+
     @property
     def _is_known_open(self) -> bool:
-        return bool(self._added or self._groups)
+        # Before a commit every record is acknowledged, so leaders have added what they were to add.
+        is_led = self.state is _S.COMMITTING and bool(self._led)
+        return is_led or bool(self._added or self._groups)
 
     def _request(self, step: TransactionStep) -> Request[Any]:
         name = TransactionalName(self.transactional_id, self.producer_id.id, self.producer_id.epoch)
@@ -315,7 +344,7 @@ class TransactionMachine:
                 PartitionOwnedInTransaction(
                     topic=place.topic, partition=place.partition, owner_token=self._fence.token(place)
                 )
-                for place in sorted(self._added)
+                for place in sorted(self._added | self._led)
                 if self._fence is not None and self.state is _S.COMMITTING
             ],
         )
@@ -363,6 +392,7 @@ class TransactionMachine:
         elif isinstance(request, AddOffsetsToTxnRequest):
             self._groups.add(request.group_id)
         elif self._step is _Step.COMMIT_OFFSETS and self._offsets:
+            self._groups.add(self._offsets[0].group.group_id)
             self._offsets.pop(0).is_done = True
         elif isinstance(response, EndTxnResponse):
             if response.producer_id != NO_PRODUCER:  # From transaction.version 2 on (KIP-890).

@@ -8,6 +8,7 @@ with producer.transaction() as t:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -51,7 +52,15 @@ def machine_for(
         connection.backoff,
         settings["retry.backoff.ms"],
         fence,
+        partial(_adds_itself, connection),
     )
+
+
+def _adds_itself(connection: Connection, node: int) -> bool | None:
+    """Whether a broker adds its partitions to transactions (transaction.version 2); None while the client has
+    no connection to it."""
+    conversation = connection.conversation(node)
+    return None if conversation is None else conversation.has_transactions_2
 
 
 class SendsMessages(Protocol):

@@ -26,7 +26,7 @@ class PartitionOwnedInTransaction:
     owner_token: Int64
 
 
-@request(key=26, versions="0-5", flexible="3+", sent="0-4")
+@request(key=26, versions="0-5", flexible="3+", transactions_2="5+")
 class EndTxnRequest(Request[EndTxnResponse]):
     """From version 5 on the end of a transaction is also the end of its producer epoch (KIP-890).
 

@@ -117,7 +117,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData]
 
 
-@request(key=0, versions="0-12", flexible="9+", sent="0-11")
+@request(key=0, versions="0-12", flexible="9+", transactions_2="12+")
 class ProduceRequest(Request[ProduceResponse]):
     """Batches for any number of partitions.
 

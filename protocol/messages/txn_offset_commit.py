@@ -28,7 +28,7 @@ class TxnOffsetCommitRequestTopic:
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
-@request(key=28, versions="0-5", flexible="3+", sent="0-4")
+@request(key=28, versions="0-5", flexible="3+", transactions_2="5+")
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
     """From version 3 on the committing member is named, so that one of an earlier generation is refused
     (KIP-447). From version 5 on the request adds the group to the transaction (KIP-890). The tagged fields

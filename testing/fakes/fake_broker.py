@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast_log.broker.replication.admission import RequestFence
+from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.catalog import APIS
 from holdfast_log.protocol.errors import ErrorCode
@@ -18,6 +19,7 @@ from holdfast_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
     SupportedFeatureKey,
 )
 from holdfast_log.protocol.messages.create_partitions import CreatePartitionsRequest
@@ -156,6 +158,8 @@ class FakeBroker:
         """Largest number of bytes that one `receive_into` returns, as `send_bytes` is for one `send`."""
         self.versions = VERSIONS | fake_groups.VERSIONS | fake_topics.VERSIONS
         self.features = {**fake_groups.FEATURES, **fake_ownership.FEATURES, group_readers.FEATURE: 1}
+        self.finalized: dict[str, int] = {}
+        """The level of each feature that the cluster has finalised."""
         self.conditions = FakeConditions()
         self.believed_leaders: dict[tuple[str, int], tuple[int, int]] = {}
         """By partition, the leader and leader epoch in this broker's metadata, if they are outdated."""
@@ -177,6 +181,12 @@ class FakeBroker:
         self.is_up = False
         for channel in self.channels:
             channel.cut()
+
+    def use_transactions(self, version: int) -> None:
+        """Announce a transaction.version to clients that connect from now on."""
+        self.finalized["transaction.version"] = version
+        older = VERSIONS if version < BUMPING_VERSION else VERSIONS | fake_transactions.VERSIONS_2
+        self.versions |= {key: older[key] for key in fake_transactions.VERSIONS_2}
 
     def start(self) -> None:
         self.is_up = True
@@ -243,7 +253,7 @@ class FakeBroker:
         elif self.cluster.ownership.handles(request):
             response = self.cluster.ownership.respond(self.node, channel, header, request, error)
         else:
-            response = self._respond(request, error, channel)
+            response = self._respond(request, error, channel, header.api_version)
         if fault == "cut after":
             channel.cut()
         elif isinstance(request, FetchRequest) and fake_reads.is_empty(cast("FetchResponse", response)):
@@ -279,7 +289,9 @@ class FakeBroker:
                     return fault[1]
         return None
 
-    def _respond(self, request: Request[Any], error: ErrorCode, channel: FakeChannel) -> Response | None:
+    def _respond(
+        self, request: Request[Any], error: ErrorCode, channel: FakeChannel, version: int
+    ) -> Response | None:
         match request:
             case ApiVersionsRequest():
                 keys = [
@@ -290,7 +302,16 @@ class FakeBroker:
                     SupportedFeatureKey(name=name, min_version=1, max_version=version)
                     for name, version in self.features.items()
                 ]
-                return ApiVersionsResponse(error_code=error, api_keys=keys, supported_features=features)
+                finalized = [
+                    FinalizedFeatureKey(name=name, min_version_level=1, max_version_level=level)
+                    for name, level in self.finalized.items()
+                ]
+                return ApiVersionsResponse(
+                    error_code=error,
+                    api_keys=keys,
+                    supported_features=features,
+                    finalized_features=finalized,
+                )
             case MetadataRequest():
                 return self._as_believed(self.cluster.metadata(request, error))
             case InitProducerIdRequest():
@@ -306,7 +327,7 @@ class FakeBroker:
             case CreateTopicsRequest() | DeleteTopicsRequest() | CreatePartitionsRequest():
                 return fake_topics.respond(self.cluster, request, error)
             case ProduceRequest():
-                return self._produce(request, error, channel)
+                return self._produce(request, error, channel, version)
             case FetchRequest():
                 return fake_reads.fetched(self, request, error, channel)
             case group_readers.AttachReaderRequest():
@@ -326,7 +347,7 @@ class FakeBroker:
         return response
 
     def _produce(
-        self, request: ProduceRequest, error: ErrorCode, channel: FakeChannel
+        self, request: ProduceRequest, error: ErrorCode, channel: FakeChannel, version: int
     ) -> ProduceResponse | None:
         topics = []
         refusals = self.conditions.judge(self, request) if error is ErrorCode.NONE else {}
@@ -348,7 +369,7 @@ class FakeBroker:
                     refusal = self.cluster.ownership.may_write(
                         channel, topic.name, data.index, fence
                     ) or self.cluster.transactions.refusal(
-                        request.transactional_id, records, TopicPartition(topic.name, data.index)
+                        request.transactional_id, records, TopicPartition(topic.name, data.index), version
                     )
                     if refusal and not partition.has_seen(records):
                         code = refusal

@@ -44,15 +44,20 @@ class FakeCluster(UserInterface):
     """Brokers in memory for unit tests: no sockets, no threads, no waiting, the same outcome every time.
 
     `brokers` is how many there are, numbered from 1; `group_config` has the settings of the group
-    coordinator. `producer`, `consumer` and the other methods of `UserInterface` make real clients on it, tell
-    which requests fail, and let time pass. Time passes only while a client waits, and in `advance`.
+    coordinator; with `transaction_version` 2 producers get a new epoch with each transaction. `producer`,
+    `consumer` and the other methods of `UserInterface` make real clients on it, tell which requests fail, and
+    let time pass. Time passes only while a client waits, and in `advance`.
 
     Use a cluster and its clients in one thread. What is not in `UserInterface` may change between versions.
     docs/testing.md has examples.
     """
 
-    def __init__(self, brokers: int = 1, group_config: GroupSettings = GROUP_CONFIG) -> None:
+    def __init__(
+        self, brokers: int = 1, group_config: GroupSettings = GROUP_CONFIG, transaction_version: int = 1
+    ) -> None:
         self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
+        for broker in self.brokers.values():
+            broker.use_transactions(transaction_version)
         self.topics: dict[str, list[FakePartition]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.producer_id = 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast_log.broker.groups.commit_rows import response_rows
@@ -18,7 +19,7 @@ from holdfast_log.coordinator.transactions.effects import (
     ProducerIdWanted,
     TransactionResult,
 )
-from holdfast_log.coordinator.transactions.epochs import ProducerName
+from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION, ProducerName
 from holdfast_log.coordinator.transactions.settings import TransactionSettings
 from holdfast_log.coordinator.transactions.shard import TransactionShard
 from holdfast_log.coordinator.transactions.states import TransactionState
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 VERSIONS = {24: (0, 3), 25: (0, 4), 26: (0, 4), 28: (0, 4)}
+VERSIONS_2 = {0: (3, 12), 26: (0, 5), 28: (0, 5)}
+"""Those that belong to transaction.version 2, beside `VERSIONS`."""
+_FIRST_PRODUCE_THAT_ADDS, _FIRST_COMMIT_THAT_ADDS, _FIRST_END_WITH_EPOCH = 12, 5, 5
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 _KINDS = (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest)
@@ -123,7 +127,7 @@ class FakeTransactions:
     def respond(self, node: int, request: Request[Any], error: ErrorCode, version: int) -> Response:
         """The response to a client's request. `error` is a failure that the test has planned."""
         if isinstance(request, TxnOffsetCommitRequest):
-            return self._commit_offsets(node, request, error)
+            return self._commit_offsets(node, request, error, adds=version >= _FIRST_COMMIT_THAT_ADDS)
         if error is ErrorCode.NONE and node != self.node:
             error = ErrorCode.NOT_COORDINATOR
         match request:
@@ -142,16 +146,30 @@ class FakeTransactions:
                 error = error or self._add(request.transactional_id, producer, [_OFFSETS])
                 return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error)
             case EndTxnRequest():
-                error = error or self._lost(request) or self._ended(request)
-                return EndTxnResponse(throttle_time_ms=0, error_code=error)
+                error = error or self._lost(request)
+                answer = ProducerAnswer(error)
+                if error is ErrorCode.NONE:
+                    answer = self._ended(request, bumps=version >= _FIRST_END_WITH_EPOCH)
+                return EndTxnResponse(
+                    throttle_time_ms=0,
+                    error_code=answer.error,
+                    producer_id=answer.producer_id,
+                    producer_epoch=answer.producer_epoch,
+                )
         raise AssertionError(request)
 
-    def refusal(self, transactional_id: str | None, records: memoryview, place: TopicPartition) -> ErrorCode:
-        """Why a leader may not append a transactional batch: its coordinator does not confirm it."""
+    def refusal(
+        self, transactional_id: str | None, records: memoryview, place: TopicPartition, version: int
+    ) -> ErrorCode:
+        """Why a leader may not append a transactional batch: its coordinator does not confirm it, or with a
+        Produce of transaction.version 2, does not add the partition."""
         (header,) = split(bytearray(records))
         if not header.is_transactional:
             return ErrorCode.NONE
         producer = ProducerName(header.producer_id, header.producer_epoch)
+        if version >= _FIRST_PRODUCE_THAT_ADDS:
+            error = self._add(transactional_id or "", producer, [place], client_version=BUMPING_VERSION)
+            return known_error(error, knows_fenced=False)
         result = self.shard.verify_partitions(0, transactional_id or "", producer, [place])
         answer: Any = result.replies[-1].answer
         error = answer.partitions.get(place, answer.error)
@@ -174,19 +192,23 @@ class FakeTransactions:
                 )
             )
 
-        answer = asked(None)
-        if isinstance(answer, ProducerIdWanted):
-            self._cluster.producer_id += 1
-            answer = asked(self._cluster.producer_id)
-        assert isinstance(answer, ProducerAnswer)
-        return answer
+        return self._with_id(asked)
 
     def _add(
-        self, transactional_id: str, producer: ProducerName, partitions: list[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: ProducerName,
+        partitions: list[TopicPartition],
+        client_version: int = 0,
     ) -> ErrorCode:
         answer = self._perform(
             self.shard.add_partitions(
-                next(self._tokens), transactional_id, producer, partitions, now_ms=self.time_ms()
+                next(self._tokens),
+                transactional_id,
+                producer,
+                partitions,
+                now_ms=self.time_ms(),
+                client_version=client_version,
             )
         )
         return ErrorCode(answer.error)
@@ -236,21 +258,39 @@ class FakeTransactions:
                 return ErrorCode.OWNERSHIP_FENCED
         return ErrorCode.NONE
 
-    def _ended(self, request: EndTxnRequest) -> ErrorCode:
-        answer = self._perform(
-            self.shard.end(
-                next(self._tokens),
-                request.transactional_id,
-                ProducerName(request.producer_id, request.producer_epoch),
-                is_commit=request.committed,
-                now_ms=self.time_ms(),
+    def _ended(self, request: EndTxnRequest, *, bumps: bool) -> ProducerAnswer:
+        def asked(new_producer_id: int | None) -> Any:
+            return self._perform(
+                self.shard.end(
+                    next(self._tokens),
+                    request.transactional_id,
+                    ProducerName(request.producer_id, request.producer_epoch),
+                    is_commit=request.committed,
+                    now_ms=self.time_ms(),
+                    bumps=bumps,
+                    new_producer_id=new_producer_id,
+                )
             )
-        )
-        return ErrorCode(answer.error)
 
-    def _commit_offsets(self, node: int, request: TxnOffsetCommitRequest, error: ErrorCode) -> Response:
+        answer = self._with_id(asked)
+        return answer if bumps else ProducerAnswer(answer.error)
+
+    def _with_id(self, asked: Callable[[int | None], Any]) -> ProducerAnswer:
+        """The answer of the shard, which may want a new producer id for it."""
+        answer = asked(None)
+        if isinstance(answer, ProducerIdWanted):
+            self._cluster.producer_id += 1
+            answer = asked(self._cluster.producer_id)
+        assert isinstance(answer, ProducerAnswer)
+        return answer
+
+    def _commit_offsets(
+        self, node: int, request: TxnOffsetCommitRequest, error: ErrorCode, *, adds: bool
+    ) -> Response:
         producer = ProducerName(request.producer_id, request.producer_epoch)
-        if error is ErrorCode.NONE:
+        if error is ErrorCode.NONE and adds:
+            error = self._add(request.transactional_id, producer, [_OFFSETS], client_version=BUMPING_VERSION)
+        elif error is ErrorCode.NONE:
             result = self.shard.verify_partitions(0, request.transactional_id, producer, [_OFFSETS])
             answer: Any = result.replies[-1].answer
             error = known_error(answer.partitions.get(_OFFSETS, answer.error), knows_fenced=False)

@@ -23,8 +23,8 @@ LEDGER = [TopicPartition("ledger", number) for number in (0, 1)]
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
-    cluster = FakeCluster()
+def cluster(transaction_version: int) -> FakeCluster:
+    cluster = FakeCluster(transaction_version=transaction_version)
     cluster.brokers[1].features |= {FENCES_FEATURE: 1, OWNED_FEATURE: 1}
     cluster.create_topic("ledger", partitions=2)
     return cluster

@@ -287,8 +287,6 @@ def test_a_commit_that_ends_after_its_time_can_be_asked_for_again(cluster: FakeC
         ("FindCoordinator", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, AuthorizationError),
         ("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, AuthorizationError),
         ("InitProducerId", ErrorCode.INVALID_TRANSACTION_TIMEOUT, BrokerError),
-        ("AddPartitionsToTxn", ErrorCode.INVALID_TXN_STATE, BrokerError),
-        ("AddPartitionsToTxn", ErrorCode.PRODUCER_FENCED, ProducerFencedError),
         ("EndTxn", ErrorCode.INVALID_PRODUCER_ID_MAPPING, BrokerError),
         ("EndTxn", ErrorCode.PRODUCER_FENCED, ProducerFencedError),
     ],
@@ -296,6 +294,21 @@ def test_a_commit_that_ends_after_its_time_can_be_asked_for_again(cluster: FakeC
 def test_refusals_that_end_the_producer(
     cluster: FakeCluster, kind: str, error: ErrorCode, raised: type[Exception]
 ) -> None:
+    ends_the_producer(cluster, kind, error, raised)
+
+
+@pytest.mark.parametrize("transaction_version", [1], indirect=True)
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(ErrorCode.INVALID_TXN_STATE, BrokerError), (ErrorCode.PRODUCER_FENCED, ProducerFencedError)],
+)
+def test_refusals_of_partitions_that_end_the_producer(
+    cluster: FakeCluster, error: ErrorCode, raised: type[Exception]
+) -> None:
+    ends_the_producer(cluster, "AddPartitionsToTxn", error, raised)
+
+
+def ends_the_producer(cluster: FakeCluster, kind: str, error: ErrorCode, raised: type[Exception]) -> None:
     producer = cluster.producer(ID)
     cluster.fail_next(kind, error)
     with pytest.raises(raised, match=error.name) as caught:
@@ -311,8 +324,6 @@ def test_refusals_that_end_the_producer(
 @pytest.mark.parametrize(
     ("kind", "error"),
     [
-        ("AddPartitionsToTxn", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        ("AddPartitionsToTxn", ErrorCode.POLICY_VIOLATION),
         ("EndTxn", ErrorCode.TRANSACTION_ABORTABLE),
         ("Produce", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         ("Produce", ErrorCode.INVALID_RECORD),
@@ -324,6 +335,16 @@ def test_refusals_that_end_the_producer(
 def test_one_failure_aborts_everything_and_the_producer_goes_on(
     cluster: FakeCluster, kind: str, error: ErrorCode
 ) -> None:
+    aborts_everything(cluster, kind, error)
+
+
+@pytest.mark.parametrize("transaction_version", [1], indirect=True)
+@pytest.mark.parametrize("error", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.POLICY_VIOLATION])
+def test_a_refused_partition_aborts_everything(cluster: FakeCluster, error: ErrorCode) -> None:
+    aborts_everything(cluster, "AddPartitionsToTxn", error)
+
+
+def aborts_everything(cluster: FakeCluster, kind: str, error: ErrorCode) -> None:
     with cluster.producer(ID) as producer:
         send_two(producer)
         cluster.fail_next(kind, error)
@@ -416,8 +437,9 @@ def test_after_a_failure_the_open_transaction_takes_nothing_more(cluster: FakeCl
     assert sorted(values(cluster)) == [b"+10", b"-10"]
 
 
-def test_a_record_that_may_arrive_late_costs_an_epoch(cluster: FakeCluster) -> None:
-    """KIP-360: what the leader has not answered could fill the gap of a later transaction."""
+def test_a_record_that_may_arrive_late_costs_an_epoch(cluster: FakeCluster, transaction_version: int) -> None:
+    """KIP-360: what the leader has not answered could fill the gap of a later transaction. With
+    transaction.version 2 the end of the failed one has given a new epoch already."""
     with cluster.producer(ID | {"delivery.timeout.ms": 1_000, "request.timeout.ms": 500}) as producer:
         send_two(producer)
         cluster.pause_broker(cluster.topics["accounts"][1].leader)
@@ -432,8 +454,6 @@ def test_a_record_that_may_arrive_late_costs_an_epoch(cluster: FakeCluster) -> N
             for request in broker.requests
             if isinstance(request, InitProducerIdRequest)
         ]
-    assert [(request.producer_id >= 0, request.producer_epoch) for request in asked] == [
-        (False, -1),
-        (True, 0),
-    ]
+    named = [(request.producer_id >= 0, request.producer_epoch) for request in asked]
+    assert named == [(False, -1), (True, 0)][: 2 if transaction_version == 1 else 1]
     assert sorted(values(cluster)) == [b"+10", b"+10", b"-10", b"-10"]
