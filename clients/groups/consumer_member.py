@@ -192,7 +192,7 @@ class ConsumerMembership(Member[ConsumerMemberState, ConsumerMemberEvent]):
 
     def _tell_soon(self) -> None:
         self._is_known = False
-        self._heartbeat_due_ms = 0
+        self._heartbeat_due_ms = self._not_before_ms
 
     def _wants_something(self) -> bool:
         return bool(self._topics) or self._pattern is not None
@@ -336,6 +336,8 @@ class ConsumerMembership(Member[ConsumerMemberState, ConsumerMemberEvent]):
             self._refused(reply.response, now_ms)
             return
         self._heard_at_ms = max(self._heard_at_ms, sent_at_ms)
+        if reply.response.assignment is not None:
+            self._pace_joins(now_ms)  # A coordinator may assign others with every answer.
         self._accepted(reply.response)
         self._move()
 

@@ -40,6 +40,8 @@ SETTINGS = {
     "transaction.state.log.min.isr": "2",
 }
 ONE = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+VERSIONS = pytest.mark.parametrize("version", ["1", "2"], ids="transaction.version {}".format)
+"""With 2, leaders and group coordinators add to transactions, and each has an epoch of its own."""
 
 
 def producer_on(cluster: Cluster, name: str = "tx", fence: OwnerFence | None = None) -> Producer:
@@ -70,10 +72,11 @@ def coordinator_of(broker: BackgroundBroker, name: str) -> int:
     return answer.coordinators[0].node_id if answer.coordinators else answer.node_id
 
 
+@VERSIONS
 def test_commit_abort_exception_and_the_pure_decoder(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    cluster.start(1, ONE)
+    cluster.start(1, ONE | {"transaction.version": version})
     create(cluster, "t")
     with producer_on(cluster) as producer:
         with producer.transaction() as t:
@@ -110,8 +113,10 @@ def test_a_second_producer_fences_the_first(cluster: Cluster) -> None:
     assert committed(cluster, "t", 1) == [b"second"]
 
 
-def test_the_coordinator_is_killed_in_between(cluster: Cluster) -> None:
-    brokers = {broker.broker_id: broker for broker in cluster.start(3, SETTINGS)}
+@VERSIONS
+def test_the_coordinator_is_killed_in_between(cluster: Cluster, version: str) -> None:
+    started = cluster.start(3, SETTINGS | {"transaction.version": version})
+    brokers = {broker.broker_id: broker for broker in started}
     create(cluster, "t", replicas=3)
     with producer_on(cluster) as producer:
         with producer.transaction() as t:
@@ -203,9 +208,12 @@ def test_versions_of_keys_count_what_is_open_and_what_was_aborted(cluster: Clust
     assert committed(cluster, "keys", 2) == [b"1", b"next"]
 
 
-def test_requests_are_carried_out_once_by_a_program_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+@VERSIONS
+def test_requests_are_carried_out_once_by_a_program_that_is_killed(
+    cluster: Cluster, tmp_path: Path, version: str
+) -> None:
     """docs/examples/transfers.py is killed in the middle of its work, and started again."""
-    cluster.start(1, ONE)
+    cluster.start(1, ONE | {"transaction.version": version})
     create(cluster, "transfers", "accounts")
     count = 2_000
     with Producer({"bootstrap.servers": cluster.bootstrap}) as producer:

@@ -238,7 +238,7 @@ class TestListeners:
         assert ("lost", (0, 1, 2)) in first.told
         assert len(first.owned) == 3
 
-    @pytest.mark.parametrize("protocol", ["classic", "consumer", "managed"])
+    @pytest.mark.parametrize("protocol", ["classic", "managed"])
     def test_records_fetched_before_a_long_absence_are_not_returned(
         self, cluster: FakeCluster, protocol: str
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import uuid
 from typing import Any
 
 import pytest
@@ -29,6 +30,11 @@ from holdfast_log.clients.groups.managed_requests import ManagedSettings
 from holdfast_log.clients.groups.membership import RevokePartitions
 from holdfast_log.protocol.api import Response
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
 from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
@@ -40,6 +46,12 @@ from holdfast_log.protocol.messages.group_membership import (
 )
 from holdfast_log.protocol.messages.join_group import JoinGroupResponse
 from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
+from holdfast_log.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from holdfast_log.protocol.topic_partition import TopicPartition
 from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
@@ -197,6 +209,39 @@ def test_a_classic_member_without_topics_does_not_join_with_the_member_id_it_is_
     assert [type(call.request) for call in member.calls(1)] == [LeaveGroupRequest]
     assert member.calls(1_000) == []
     assert member.state is ClassicState.OUTSIDE
+
+
+def test_a_coordinator_that_assigns_others_with_every_answer_is_not_asked_without_a_pause() -> None:
+    member = consumer_member()
+    topic_id, now_ms, count = uuid.uuid4(), 0, 0
+    rows = [
+        MetadataResponsePartition(
+            error_code=0, partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+        )
+        for n in range(2)
+    ]
+    topic = MetadataResponseTopic(error_code=0, name="flights", topic_id=topic_id, partitions=rows)
+    member._metadata.update(
+        MetadataResponse(brokers=[], controller_id=1, topics=[topic]), MetadataRequest(topics=[]), 0
+    )
+    member.subscribe(["flights"])
+    while now_ms < 10_000:
+        now_ms += 1
+        for call in member.calls(now_ms):
+            count += 1
+            rows_given = [HeartbeatTopicPartitions(topic_id=topic_id, partitions=[count % 2])]
+            given = ConsumerGroupHeartbeatResponse(
+                error_code=0,
+                member_id="one",
+                member_epoch=count,
+                heartbeat_interval_ms=5_000,
+                assignment=HeartbeatAssignment(topic_partitions=rows_given),
+            )
+            assert member.handle(Reply(call, given), now_ms)
+        while (event := member.take_event()) is not None:
+            if isinstance(event, RevokePartitions):
+                member.revoked()
+    assert 20 < count < 100
 
 
 def registered_member() -> ManagedMembership:
