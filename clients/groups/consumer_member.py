@@ -52,7 +52,7 @@ class ConsumerMemberState(enum.Enum):
     JOINING = "joining"
     """The heartbeat with epoch 0 is in flight."""
     STABLE = "stable"
-    """It has what the coordinator has assigned, as far as it knows."""
+    """It has what it knows to be assigned to it."""
     RECONCILING = "reconciling"
     """It has been assigned other partitions, and the consumer is revoking those that it loses."""
     LEAVING = "leaving"

@@ -16,7 +16,7 @@ class GroupSubscription:
         self._matched: set[str] = set()
 
     def __contains__(self, topic: str) -> bool:
-        """Whether the group assigns the topic's partitions, as far as that is known: which topics the pattern
+        """Whether the group assigns the topic's partitions, if that is known: which topics the pattern
         matches, only the coordinator knows."""
         return topic in self.topics or topic in self._matched
 

@@ -10,7 +10,7 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class TargetAssignment:
-    """A member's target, as far as its topics have names. The metadata is asked for the others."""
+    """A member's target, with the names of its topics. The metadata is asked for those that are missing."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
