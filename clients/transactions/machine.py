@@ -13,7 +13,6 @@ epoch after the abort, and leaders refuse the old one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -39,6 +38,7 @@ from holdfast_log.clients.message import OffsetAndMetadata
 from holdfast_log.clients.sending.producer_id import NO_PRODUCER, ProducerId
 from holdfast_log.clients.sending.queues import PartitionQueue, Queues
 from holdfast_log.clients.transactions.requests import (
+    OffsetsInTransaction,
     TransactionalName,
     TransactionStep,
     add_partitions_request,
@@ -85,17 +85,6 @@ class TransactionalProducerId(ProducerId):
         sequences.begin(self.id, self.epoch)
         sequences.is_known = False
         return True
-
-
-@dataclass(slots=True, eq=False)
-class OffsetsInTransaction:
-    """Offsets of a group on their way into the open transaction."""
-
-    group: GroupIdentity
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    is_done: bool = False
-    error: Exception | None = None
-    """Why they are not part of it, once it is done."""
 
 
 class TransactionMachine:

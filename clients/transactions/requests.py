@@ -70,6 +70,17 @@ class TransactionalName:
     epoch: int
 
 
+@dataclass(slots=True, eq=False)
+class OffsetsInTransaction:
+    """Offsets of a group on their way into the open transaction."""
+
+    group: GroupIdentity
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    is_done: bool = False
+    error: Exception | None = None
+    """Why they are not part of it, once it is done."""
+
+
 def add_partitions_request(
     name: TransactionalName, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:

@@ -26,7 +26,8 @@ from holdfast_log.clients.message import Message, OffsetAndMetadata
 from holdfast_log.clients.sending.engine import SendingEngine
 from holdfast_log.clients.sending.queues import Queues
 from holdfast_log.clients.sending.responses import BulkResponse, SendResponse
-from holdfast_log.clients.transactions.machine import OffsetsInTransaction, TransactionMachine
+from holdfast_log.clients.transactions.machine import TransactionMachine
+from holdfast_log.clients.transactions.requests import OffsetsInTransaction
 from holdfast_log.clients.transactions.states import TransactionalEvent, TransactionalState
 from holdfast_log.protocol.topic_partition import TopicPartition
 
