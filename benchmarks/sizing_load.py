@@ -63,7 +63,7 @@ _NO_LEADER_YET = (
 R = TypeVar("R", bound=Response)
 
 
-class Caller:
+class LoadConnection:
     """A connection on which requests are sent one at a time. With `context` it speaks TLS."""
 
     def __init__(self, address: tuple[str, int], context: ssl.SSLContext | None = None) -> None:
@@ -90,25 +90,25 @@ class Caller:
 
 def connected(
     opened: ExitStack, address: tuple[str, int], count: int, context: ssl.SSLContext | None = None
-) -> list[Caller]:
+) -> list[LoadConnection]:
     """Connections on which one request has been answered each."""
     callers = []
     for _ in range(count):
-        caller = Caller(address, context)
+        caller = LoadConnection(address, context)
         opened.callback(caller.close)
         caller.ask(ApiVersionsRequest(client_software_name="sizing", client_software_version="1"))
         callers.append(caller)
     return callers
 
 
-def write_to_each(caller: Caller, partitions: Sequence[TopicPartition]) -> None:
+def write_to_each(caller: LoadConnection, partitions: Sequence[TopicPartition]) -> None:
     """Write a record to each partition."""
     batch = _batch()
     for some in _slices(partitions, _BATCH_PARTITIONS):
         _produce(caller, None, dict.fromkeys(some, batch))
 
 
-def join_groups(callers: Sequence[Caller], first: str) -> None:
+def join_groups(callers: Sequence[LoadConnection], first: str) -> None:
     """Have each connection be a member of a group; `GROUP_MEMBERS` share one. All join within the time that a
     new group waits for its members."""
     groups = list(enumerate(_slices(callers, GROUP_MEMBERS)))
@@ -131,7 +131,7 @@ def join_groups(callers: Sequence[Caller], first: str) -> None:
     for number, members in groups:
         for caller in members:
             caller.send(joins[number], _JOIN_VERSION)
-    syncs: list[tuple[Caller, SyncGroupRequest]] = []
+    syncs: list[tuple[LoadConnection, SyncGroupRequest]] = []
     for number, members in groups:
         answers = [caller.answer(joins[number], _JOIN_VERSION) for caller in members]
         for caller, answer in zip(members, answers, strict=True):
@@ -153,7 +153,9 @@ def _sync(group: str, generation: int, member: str, joined: object) -> SyncGroup
     )
 
 
-def open_transactions(caller: Caller, first: str, count: int, partitions: Sequence[TopicPartition]) -> None:
+def open_transactions(
+    caller: LoadConnection, first: str, count: int, partitions: Sequence[TopicPartition]
+) -> None:
     """Begin transactions of as many producers; each has written one record to one partition."""
     _patiently(caller, FindCoordinatorRequest(key=first, key_type=1), 2, lambda found: found.error_code)
     for number, (topic, partition) in zip(range(count), itertools.cycle(partitions), strict=False):
@@ -182,7 +184,9 @@ def _batch(producer_id: int | None = None, epoch: int = 0) -> bytes:
     )
 
 
-def _produce(caller: Caller, transactional_id: str | None, batches: Mapping[TopicPartition, bytes]) -> None:
+def _produce(
+    caller: LoadConnection, transactional_id: str | None, batches: Mapping[TopicPartition, bytes]
+) -> None:
     """Write a batch to each partition, again where it has no leader yet."""
     ends_s = time.monotonic() + _PATIENCE_S
     left = dict(batches)
@@ -204,7 +208,7 @@ def _produce(caller: Caller, transactional_id: str | None, batches: Mapping[Topi
             time.sleep(0.1)
 
 
-def _patiently(caller: Caller, request: Request[R], version: int, code_of: Callable[[R], int]) -> R:
+def _patiently(caller: LoadConnection, request: Request[R], version: int, code_of: Callable[[R], int]) -> R:
     """The answer, once the coordinator has been found and has loaded what it knows."""
     ends_s = time.monotonic() + _PATIENCE_S
     while True:
