@@ -18,6 +18,8 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 BROKERS = 3
 COORDINATION = TopicPartition("__consumer_offsets", 0)
 """The partition whose leader coordinates all groups, and so decides about all names."""
+TRANSACTIONS = TopicPartition("__transaction_state", 0)
+"""The partition whose leader coordinates all transactions."""
 _WHOLE_TIMEOUT_S = 120.0
 _PROPERTIES: Mapping[str, str] = {
     "zookeeper.session.timeout.ms": "3000",
@@ -25,6 +27,7 @@ _PROPERTIES: Mapping[str, str] = {
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "5000",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "controlled.shutdown.retry.backoff.ms": "200",
 }
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast_log.checker.calls import FaultSpan
-from holdfast_log.checker.cluster import BROKERS, COORDINATION, CheckedCluster
+from holdfast_log.checker.cluster import BROKERS, COORDINATION, TRANSACTIONS, CheckedCluster
 from holdfast_log.checker.recorder import Recorder
 from holdfast_log.clients.admin import Admin, ElectionType
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -109,7 +109,8 @@ class FaultPlayer:
     def _struck(self, fault: BrokerFault, places: list[TopicPartition]) -> TopicPartition:
         """A partition whose leader is struck: a broker is so the more often, the more it decides about."""
         is_about_owners = fault is BrokerFault.CUT_ZOOKEEPER and self._rng.random() < _COORDINATOR_SHARE
-        return COORDINATION if is_about_owners else self._rng.choice([*places, COORDINATION, COORDINATION])
+        deciding = [COORDINATION, *(place for place in places if place == TRANSACTIONS)]
+        return COORDINATION if is_about_owners else self._rng.choice([*places, *deciding, *deciding])
 
     def _make(self, fault: BrokerFault, index: int, places: list[TopicPartition]) -> None:
         began_s = self._recorder.now_s()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import closing, suppress
 
-from holdfast_log.checker.calls import DeletedLog, StoredRecords
+from holdfast_log.checker.calls import DeletedLog, StoredList, StoredRecords
 from holdfast_log.checker.clients.crew import CheckClient, CheckSettings, Crew
 from holdfast_log.checker.clients.follower import Follower
+from holdfast_log.checker.clients.lists import FollowedLists, list_name
 from holdfast_log.checker.clients.outsiders import Impostor
 from holdfast_log.checker.clients.topic_changes import Grower, Recreator, label_of
+from holdfast_log.checker.cluster import TRANSACTIONS
 from holdfast_log.checker.parts import RECIPES, LoadPart, PartTopic, place_of
 from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import RequestTimeoutError
+from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _QUIET = (Impostor, Grower, Recreator)
@@ -26,31 +31,40 @@ _LOOK_S = 0.2
 class CheckLoad:
     """Clients of all kinds, or of some `parts`, on new topics of up to three replicas.
 
-    `places` are the partitions that are there from the beginning to the end.
+    `places` are the partitions that are there from the beginning to the end, with that of the brokers for
+    transactions if the load has any.
     """
 
     def __init__(self, settings: CheckSettings, parts: Collection[LoadPart] = tuple(LoadPart)) -> None:
         self._settings = settings
         self._recipes = [RECIPES[part] for part in parts]
         self._topics = [topic for recipe in self._recipes for topic in recipe.topics]
-        self.places = [
-            place_of(settings, topic.name, number)
-            for topic in self._topics
-            for number in range(topic.partitions)
-            if not topic.is_changing
-        ]
+        self._logs = self._places_of(has_lists=False)
+        self._lists = self._places_of(has_lists=True)
+        self.places = [*self._logs, *self._lists, *([TRANSACTIONS] if self._lists else [])]
         self._brokers: list[int] = []
         self._recording: set[str] = set()
         self.crew: Crew
 
+    def _places_of(self, *, has_lists: bool) -> list[TopicPartition]:
+        return [
+            place_of(self._settings, topic.name, number)
+            for topic in self._topics
+            for number in range(topic.partitions)
+            if topic.has_lists == has_lists and not topic.is_changing
+        ]
+
     def create_topics(self) -> None:
-        """Create the topics, and the brokers' own topic for groups. The two that guards connect have the same
-        replicas, so one broker leads both."""
+        """Create the topics, and the brokers' own topics for groups and transactions. The two that guards
+        connect have the same replicas, so one broker leads both."""
         with Admin(self._settings.properties()) as admin:
             self._brokers = sorted(node.id for node in admin.describe_cluster().nodes)
             if self._topics:
                 admin.create_topics([self._new_topic(topic) for topic in self._topics])
             admin.list_group_offsets(self._settings.topic("readers"))
+            if self._lists:
+                with suppress(BrokerError):  # Nobody has used the id: looking for its coordinator is enough.
+                    admin.describe_transactions([self._settings.topic("lists-0")])
 
     def _new_topic(self, topic: PartTopic) -> NewTopic:
         replicas = min(3, len(self._brokers))
@@ -91,12 +105,15 @@ class CheckLoad:
         history = self._settings.recorder.history
         heard = {call.client for call in history.ownership} | {call.client for call in history.appends}
         heard |= {call.client for call in history.reads} | {call.client for call in history.keys}
+        heard |= {call.client for call in history.transactions}
         return sorted(self._recording - heard)
 
     def read_stored(self) -> None:
         """Record what every partition has. Raises TimeoutError if that takes longer than two minutes."""
-        for place in self.places:
+        for place in self._logs:
             self._read(place, place.topic)
+        if self._lists:
+            self._read_lists()
         for topic in self._topics:
             if topic.is_changing:
                 self._read_changing(self._settings.topic(topic.name))
@@ -130,10 +147,22 @@ class CheckLoad:
                     raise TimeoutError(f"{place} could not be read up to its end, {end}")
         recorder.add(StoredRecords(label, place.partition, tuple(records)))
 
+    def _read_lists(self) -> None:
+        """Record what every list has, once all transactions have ended."""
+        with Consumer(self._settings.properties()) as consumer:
+            ends = consumer.end_offsets(self._lists)
+        with closing(FollowedLists(self._settings, self._lists)) as lists:
+            try:
+                lists.read_to(ends, _READ_TIMEOUT_S)
+            except RequestTimeoutError as error:
+                raise TimeoutError(f"at the end of the check: {error}") from error
+            for place, end in ends.items():
+                self._settings.recorder.add(StoredList(list_name(place), lists.elements(place, end)))
+
     def _clients(self) -> list[CheckClient]:
         clients: list[CheckClient] = []
-        if self.places:
-            clients += [Follower(f"follower-{number}", self._settings, self.places) for number in "12"]
+        if self._logs:
+            clients += [Follower(f"follower-{number}", self._settings, self._logs) for number in "12"]
         for recipe in self._recipes:
             clients += recipe.clients(self._settings, self._new_topic)
         return clients

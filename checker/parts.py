@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from holdfast_log.checker.clients.claimant import RivalClaimant
 from holdfast_log.checker.clients.crew import CheckClient, CheckSettings
 from holdfast_log.checker.clients.keyed import KeyedWriter
+from holdfast_log.checker.clients.lists import ListReader, ListWriter
 from holdfast_log.checker.clients.outsiders import FencedWriter, Impostor, StrangeWriter
 from holdfast_log.checker.clients.register import RegisterClient
 from holdfast_log.checker.clients.repeats import Repeater
@@ -35,18 +36,21 @@ class LoadPart(enum.StrEnum):
     RECREATED = "recreated"
     GROWN = "grown"
     STUBBORN = "stubborn"
+    LISTS = "lists"
 
 
 @dataclass(frozen=True, slots=True)
 class PartTopic:
     """A topic of a part. If it `is_together` with others of the part, their replicas are on the same brokers,
-    so that one broker leads them. One that `is_changing` is deleted, or grows, meanwhile."""
+    so that one broker leads them. One that `is_changing` is deleted, or grows, meanwhile. Transactions write
+    to one that `has_lists`: each partition is a list."""
 
     name: str
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     is_together: bool = False
     is_changing: bool = False
+    has_lists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class PartRecipe:
 
 _NewTopic = Callable[[PartTopic], NewTopic]
 _RECREATED = PartTopic("recreated", is_changing=True)
+_GROUPS_OF_LISTS = 2
+_LISTS_EACH = 3
 
 
 def place_of(settings: CheckSettings, topic: str, partition: int = 0) -> TopicPartition:
@@ -149,6 +155,17 @@ def _stubborn(settings: CheckSettings, _: _NewTopic) -> list[CheckClient]:
     ]
 
 
+def _lists(settings: CheckSettings, _: _NewTopic) -> list[CheckClient]:
+    """Two writers for each group of lists, and two readers of all of them."""
+    places = [place_of(settings, "lists", number) for number in range(_GROUPS_OF_LISTS * _LISTS_EACH)]
+    clients: list[CheckClient] = [ListReader(f"list-reader-{each}", settings, places) for each in "12"]
+    for group in range(_GROUPS_OF_LISTS):
+        own = places[group * _LISTS_EACH : (group + 1) * _LISTS_EACH]
+        name = settings.topic(f"lists-{group}")
+        clients += [ListWriter(f"list-writer-{group}-{each}", settings, name, own) for each in "12"]
+    return clients
+
+
 RECIPES: Mapping[LoadPart, PartRecipe] = {
     LoadPart.NAMES: PartRecipe((), _names),
     LoadPart.LOG: PartRecipe((PartTopic("log", 2),), _log),
@@ -163,4 +180,5 @@ RECIPES: Mapping[LoadPart, PartRecipe] = {
     LoadPart.RECREATED: PartRecipe((_RECREATED,), _recreated),
     LoadPart.GROWN: PartRecipe((PartTopic("grown", is_changing=True),), _grown),
     LoadPart.STUBBORN: PartRecipe((PartTopic("stubborn", 3),), _stubborn),
+    LoadPart.LISTS: PartRecipe((PartTopic("lists", _GROUPS_OF_LISTS * _LISTS_EACH, has_lists=True),), _lists),
 }

@@ -22,6 +22,7 @@ class HistoryVerdict:
     confirmations: int
     takeovers: int
     appends: int
+    transactions: int
     faults: int
     violations: Sequence[str]
     missing: Sequence[str]
@@ -33,7 +34,8 @@ class HistoryVerdict:
     def __str__(self) -> str:
         return (
             f"operations {self.operations}, confirmations {self.confirmations}, take-overs {self.takeovers}, "
-            f"acknowledged appends {self.appends}, faults {self.faults}, violations {len(self.violations)}"
+            f"acknowledged appends {self.appends}, committed transactions {self.transactions}, "
+            f"faults {self.faults}, violations {len(self.violations)}"
         )
 
 
@@ -47,17 +49,18 @@ def judge(history: CallHistory) -> HistoryVerdict:
     ]
     confirmations = sum(call.is_confirmation for call in history.ownership)
     appends = sum(call.outcome is Outcome.DONE for call in history.appends)
+    committed = sum(call.outcome is Outcome.DONE and bool(call.appends) for call in history.transactions)
     seen = {
-        "a confirmation of an owner": confirmations,
-        "an acknowledged append": appends,
-        "a read": len(history.reads),
-        "a put or a get of a key": sum(call.outcome is Outcome.DONE for call in history.keys),
+        "a committed transaction": committed,
+        "a read of a list": sum(bool(call.reads) for call in history.transactions),
     }
-    is_of_lists = history.transactions and not (history.ownership or appends or history.keys)
-    if is_of_lists:
-        committed = sum(call.outcome is Outcome.DONE and bool(call.appends) for call in history.transactions)
-        reads = sum(bool(call.reads) for call in history.transactions)
-        seen = {"a committed transaction": committed, "a read of a list": reads}
+    if not history.transactions or history.ownership or appends or history.keys:  # Not only of lists.
+        seen |= {
+            "a confirmation of an owner": confirmations,
+            "an acknowledged append": appends,
+            "a read": len(history.reads),
+            "a put or a get of a key": sum(call.outcome is Outcome.DONE for call in history.keys),
+        }
     written = {(call.topic, call.partition) for call in history.appends}
     unread = written - {(log.topic, log.partition) for log in history.stored}
     unread -= {(log.topic, log.partition) for log in history.deleted}
@@ -72,6 +75,7 @@ def judge(history: CallHistory) -> HistoryVerdict:
         confirmations=confirmations,
         takeovers=_takeovers(history.ownership),
         appends=appends,
+        transactions=committed,
         faults=len(history.faults),
         violations=violations,
         missing=[

@@ -81,6 +81,9 @@ PLANTED = (
         [BrokerFault.CUT_ZOOKEEPER],
         from_start=True,
     ),
+    PlantedBug("aborted-not-told", [LoadPart.LISTS], ["aborted read"]),
+    PlantedBug("high-watermark-for-stable", [LoadPart.LISTS], ["aborted read", "intermediate read"]),
+    PlantedBug("any-epoch-admitted", [LoadPart.LISTS], ["lost", "torn", "aborted read"]),
 )
 
 

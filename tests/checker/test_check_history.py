@@ -48,6 +48,7 @@ def progress(history: CallHistory) -> int:
         sum(call.outcome is Outcome.DONE for call in history.appends),
         sum(call.outcome is Outcome.DONE for call in history.keys),
         len(history.reads),
+        sum(call.outcome is Outcome.DONE and bool(call.appends) for call in history.transactions),
     )
 
 
@@ -110,7 +111,8 @@ def test_a_wrong_history_in_a_file_is_reported_with_its_counts_and_exit_status_1
     lines = answer.output.splitlines()
     assert lines[0].startswith("VIOLATION: two holders: renew of group/leader by anna, grant 1")
     assert lines[-1] == (
-        "operations 3, confirmations 3, take-overs 1, acknowledged appends 0, faults 1, violations 1"
+        "operations 3, confirmations 3, take-overs 1, acknowledged appends 0, "
+        "committed transactions 0, faults 1, violations 1"
     )
 
 
