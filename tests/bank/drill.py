@@ -6,6 +6,7 @@ The exit status is 0 only if no auditor has ever seen another sum, and the judge
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
 import sys
 import tempfile
@@ -107,6 +108,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parsed(arguments)
+    logging.getLogger("holdfast").addHandler(logging.NullHandler())  # Clients warn at every kill.
     plan = BankPlan(parsed.accounts, parsed.tellers, parsed.auditors)
     directory = Path(tempfile.mkdtemp(prefix="holdfast-bank-"))
     print(f"{BROKERS} brokers, whose logs and data are in {directory} until the drill ends well.", flush=True)
