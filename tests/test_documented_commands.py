@@ -39,7 +39,7 @@ EXECUTED = {
     ("docs/operating.md", f"{CONFIGS} --entity-type broker-loggers"):
         f"{HERE}::test_levels_of_loggers",
     ("docs/zookeeper.md", "(umask 077; echo \"holdfast"): f"{HERE}::test_a_digest_that_nobody_else_reads",
-    ("docs/operating.md", f"{CONFIGS} --client"):
+    ("docs/quotas.md", f"{CONFIGS} --client"):
         f"{HERE}::test_quotas",
     ("docs/security.md", "scripts/configs.sh"): f"{HERE}::test_users_of_scram",
     ("docs/security.md", "scripts/acls.sh"): f"{HERE}::test_access_control_lists",

@@ -2,7 +2,7 @@
 
 Handlers carry the rules out where they meet the resources. A test sends every API, in every version, to a
 broker that denies everything or one operation, and compares the answers with this table; an API without a row
-fails it. `docs/security.md` explains the table to administrators.
+fails it. `docs/access-rules.md` explains the table to administrators.
 """
 
 from __future__ import annotations

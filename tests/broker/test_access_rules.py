@@ -318,7 +318,7 @@ def test_without_an_authorizer_nobody_is_judged(tmp_path: Path) -> None:
 
 
 def rows_of_rules() -> list[str]:
-    """The rules as the table of docs/security.md has them."""
+    """The rules as the table of docs/access-rules.md has them."""
     rows = []
     for name, rules in RULES.items():
         if rules is BROKERS:
@@ -335,6 +335,6 @@ def rows_of_rules() -> list[str]:
 
 
 def test_the_page_for_administrators_has_the_rules() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "access-rules.md").read_text()
     table = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| API")]
     assert [row for row in rows_of_rules() if row not in table] == []
