@@ -22,6 +22,8 @@ from holdfast_log.protocol.wire import Buffer
 MISSING_KEYS_MAX = 1000
 """Maximum number of records without a key that a verdict names."""
 _INT64_MAX = 2**63 - 1
+_TWO_BYTES_MAX = (1 << 14) - 1
+"""The largest number that a varint of two bytes has."""
 _HEADER = struct.Struct(">qi4xB6xi8xq18x")
 """Base offset, length, magic, last offset delta and largest timestamp of a batch."""
 _DAMAGED = "the records of a batch are damaged"
@@ -59,7 +61,8 @@ def validate_in_python(data: Buffer, record_count: int, base_timestamp: int) -> 
     position, size = 0, len(data)
     try:
         for index in range(record_count):
-            position, timestamp, has_key = _check_record(data, position, size, index, base_timestamp)
+            usual = _usual_record(data, position, size, index, base_timestamp)
+            position, timestamp, has_key = usual or _check_record(data, position, size, index, base_timestamp)
             if not has_key:
                 missing_keys += 1
                 if missing_keys <= MISSING_KEYS_MAX:
@@ -76,6 +79,64 @@ def validate_in_python(data: Buffer, record_count: int, base_timestamp: int) -> 
     return RecordsVerdict(
         index, reason, most, most_at, least if least_at >= 0 else -1, least_at, missing_keys, tuple(missing)
     )
+
+
+def _usual_record(
+    data: Buffer, position: int, size: int, index: int, base_timestamp: int
+) -> tuple[int, int, bool] | None:
+    """What `_check_record` returns for a sound record without headers whose numbers take a byte or two; None
+    for all others, about which that has to decide. It takes a third of the time.
+
+    Nothing before the last check is sure to lie within the record. Positions only grow, so that check, of the
+    last one, is one of all.
+    """
+    try:
+        length = data[position]
+        position += 1
+        if length > 0x7F:
+            length = length & 0x7F | data[position] << 7
+            position += 1
+        end = position + (length >> 1)
+        delta = data[position + 1]  # behind the attributes
+        position += 2
+        if delta > 0x7F:
+            delta = delta & 0x7F | data[position] << 7
+            position += 1
+        place = data[position]
+        position += 1
+        if place > 0x7F:
+            place = place & 0x7F | data[position] << 7
+            position += 1
+        key = data[position]
+        position += 1
+        if key > 0x7F:
+            key = key & 0x7F | data[position] << 7
+            position += 1
+        has_key = key != 1
+        if has_key:
+            position += key >> 1
+        value = data[position]
+        position += 1
+        if value > 0x7F:
+            value = value & 0x7F | data[position] << 7
+            position += 1
+        if value != 1:
+            position += value >> 1
+        is_whole = position == end - 1 and end <= size and data[position] == 0
+    except IndexError:
+        return None
+    timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+    if (
+        not is_whole
+        or length & 1
+        or place != index << 1
+        or (has_key and key & 1)
+        or (value != 1 and value & 1)
+        or max(length, delta, place, key, value) > _TWO_BYTES_MAX
+        or not -_INT64_MAX - 1 <= timestamp <= _INT64_MAX
+    ):
+        return None
+    return end, timestamp, has_key
 
 
 def _check_record(
