@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.apache_kafka import KAFKAS_OWN, VERSION, KafkaBroker, NoKafkaError
 from benchmarks.peer_report import insert
@@ -227,8 +227,9 @@ def _produce(client: dict[str, str], topic: str, count: int, value: bytes) -> No
 
 
 def _consume(client: dict[str, str], topic: str, count: int) -> None:
-    consumer = Consumer({**client, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
+    # Without joining the group: brokers wait for its first members for three seconds, or not at all.
+    consumer = Consumer({**client, "group.id": topic, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
     ends_s, seen = time.monotonic() + _WAIT_S, 0
     while seen < count:
         seen += len(consumer.consume(10_000, 0.5))
