@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_log.coordinator.shards.effects import ProducerStamp, RequestToken, ShardRecord, ShardReply
+from holdfast_log.coordinator.transactions.epochs import ProducerName
 from holdfast_log.coordinator.transactions.records import Transaction
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -39,6 +40,11 @@ class ProducerAnswer:
     error: ErrorCode
     producer_id: int = -1
     producer_epoch: int = -1
+
+
+def success(producer: ProducerName) -> ProducerAnswer:
+    """The answer to a producer that goes on with this id and epoch."""
+    return ProducerAnswer(ErrorCode.NONE, producer.producer_id, producer.epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ def event_of_end(
 ) -> TransactionEvent | ErrorCode:
     """What the end of a transaction means, or the error for a producer that may not end it. `bumps`: the
     producer gets a new epoch with each end."""
+    if is_next(transaction, producer):
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     recorded = transaction.client_version >= BUMPING_VERSION
     has_new_id = (
         recorded
@@ -99,6 +101,13 @@ def _may_end(transaction: Transaction, producer: ProducerName, *, recorded: bool
     if transaction.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         return is_repeated or is_current
     return is_current
+
+
+def is_next(transaction: Transaction, producer: ProducerName) -> bool:
+    """Whether a producer goes on already, with the id and epoch that the end of its transaction has given it,
+    while markers of that transaction are still missing. It has to ask again, and is not fenced."""
+    is_ending = transaction.state.is_ending and transaction.client_version >= BUMPING_VERSION
+    return is_ending and producer == after_end(transaction)
 
 
 def after_end(transaction: Transaction) -> ProducerName:

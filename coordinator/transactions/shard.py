@@ -32,6 +32,7 @@ from holdfast_log.coordinator.transactions.effects import (
     TransactionAnswer,
     TransactionResult,
     TransactionsAnswer,
+    success,
 )
 from holdfast_log.coordinator.transactions.epochs import (
     BUMPING_VERSION,
@@ -41,6 +42,7 @@ from holdfast_log.coordinator.transactions.epochs import (
     after_end,
     event_of_end,
     is_exhausted,
+    is_next,
     may_init,
     next_epoch,
 )
@@ -185,7 +187,7 @@ class TransactionShard:
                     self._memory.adopt(transactional_id, transaction, source)
                     renewed = replace(_renewed(transaction, found, timeout_ms, now_ms), state=state)
                     self._store(result, transactional_id, renewed)
-                    result.reply(request, _answer(ProducerName(found.producer_id, found.epoch)))
+                    result.reply(request, success(ProducerName(found.producer_id, found.epoch)))
                 elif found is ErrorCode.COORDINATOR_NOT_AVAILABLE:
                     result.reply(request, ProducerIdWanted())
                 else:
@@ -279,7 +281,7 @@ class TransactionShard:
             return result
         match outcome(transaction.state, event):
             case ErrorCode.NONE:
-                result.reply(request, _answer(after_end(transaction)))
+                result.reply(request, success(after_end(transaction)))
             case ErrorCode() as error:
                 result.reply(request, ProducerAnswer(error))
             case _ if bumps and is_exhausted(transaction.producer_epoch) and new_producer_id is None:
@@ -296,7 +298,7 @@ class TransactionShard:
                     ended = _bumped(ended, new_producer_id)
                 self._store(result, transactional_id, ended)
                 result.claims.append(_markers(transactional_id, ended))
-                result.reply(request, _answer(after_end(ended)))
+                result.reply(request, success(after_end(ended)))
         return result
 
     def describe(self, request: RequestToken, transactional_id: str) -> TransactionResult:
@@ -366,7 +368,7 @@ class TransactionShard:
                 return
             self._memory.adopt(transactional_id, None, source)
             self._store(result, transactional_id, created)
-            result.reply(request, _answer(ProducerName(new_producer_id, 0)))
+            result.reply(request, success(ProducerName(new_producer_id, 0)))
 
     def _fence(
         self,
@@ -452,6 +454,8 @@ class TransactionShard:
 
 
 def _check_producer(transaction: Transaction | None, producer: ProducerName) -> ErrorCode:
+    if transaction is not None and is_next(transaction, producer):
+        return ErrorCode.NONE
     if transaction is None or transaction.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.producer_epoch != producer.epoch:
@@ -494,7 +498,3 @@ def _markers(transactional_id: str, transaction: Transaction) -> MarkersToWrite:
         transaction.state is _S.PREPARE_COMMIT,
         transaction.partitions,
     )
-
-
-def _answer(producer: ProducerName) -> ProducerAnswer:
-    return ProducerAnswer(ErrorCode.NONE, producer.producer_id, producer.epoch)

@@ -80,6 +80,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "late-producer-fenced": _pure(
         of_shard.test_a_producer_with_an_epoch_for_each_transaction_goes_on_after_a_time_out
     ),
+    "early-producer-fenced": lambda path: (
+        of_shard.test_a_producer_that_goes_on_while_markers_are_missing_asks_again(0)
+    ),
     "decided-commit-refused": lambda path: of_end.test_a_commit_that_is_decided_stays_when_the_grant_ends(
         of_end.Coordinator(path)
     ),

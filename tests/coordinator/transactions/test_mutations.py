@@ -18,6 +18,7 @@ from holdfast_log.coordinator.groups.managed_topics import ManagedTopics
 from holdfast_log.coordinator.groups.offsets import GroupOffsets
 from holdfast_log.coordinator.groups.pending_offsets import PendingOffsets
 from holdfast_log.coordinator.shards.hosted_shard import HostedShard
+from holdfast_log.coordinator.transactions import epochs
 from holdfast_log.coordinator.transactions import shard as machine
 from holdfast_log.coordinator.transactions.memory import ShardMemory
 from holdfast_log.coordinator.transactions.shard import TransactionShard
@@ -138,6 +139,10 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "a producer with an epoch for each transaction is fenced by a time-out": (
         TransactionShard, "_fence", nobody_goes_on,
         of_shard.test_a_producer_with_an_epoch_for_each_transaction_goes_on_after_a_time_out,
+    ),
+    "a producer that goes on early is fenced": (
+        epochs, "is_next", lambda transaction, producer: False,
+        lambda: of_shard.test_a_producer_that_goes_on_while_markers_are_missing_asks_again(0),
     ),
     "a producer goes on whose successor has aborted its transaction": (
         TransactionShard, "_fence", everybody_goes_on,

@@ -345,6 +345,28 @@ def test_the_last_end_of_an_id_gives_a_new_one() -> None:
     assert world.add(ProducerName(*answer_of(answer)), A0).error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("epoch", [0, EPOCH_MAX - 1])
+def test_a_producer_that_goes_on_while_markers_are_missing_asks_again(epoch: int) -> None:
+    """It is the producer still: neither to add a partition nor to abort may fence it, also under a new id."""
+    world = Coordinator()
+    producer = world.producer() if epoch == 0 else _at_epoch(world, epoch)
+    world.add(producer, A0, client_version=2)
+    goes_on = ProducerName(*answer_of(world.end(producer, bumps=True)))
+    for _ in range(2):
+        for is_commit in (True, False):
+            answer = world.end(goes_on, bumps=True, is_commit=is_commit)
+            assert answer.error is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert world.add(goes_on, A1, client_version=2).error is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert world.verify(goes_on, A1).error is ErrorCode.CONCURRENT_TRANSACTIONS
+        world.take_over()
+    world.mark()
+    assert world.end(goes_on, bumps=True).error is ErrorCode.INVALID_TXN_STATE
+    assert answer_of(world.end(goes_on, bumps=True, is_commit=False)) == (
+        goes_on.producer_id,
+        goes_on.epoch + 1,
+    )
+
+
 # -- questions -----------------------------------------------------------------------------------------------
 
 

@@ -105,11 +105,14 @@ def test_every_cell_is_what_the_machine_does(state: TransactionState, event: Tra
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_new_epoch_fences_a_producer_whose_epochs_end_with_transactions(is_commit: bool) -> None:
-    """The cells of PREPARE_COMMIT and PREPARE_ABORT for a producer of transaction.version 2."""
+def test_a_producer_with_its_next_epoch_waits_for_the_markers_of_the_last_one(is_commit: bool) -> None:
+    """The cells of PREPARE_COMMIT and PREPARE_ABORT are for other producers than that of the transaction."""
     world = Coordinator()
     producer = world.producer()
     world.add(producer, A0, client_version=2)
     world.end(producer, is_commit=is_commit, bumps=True)
     later = ProducerName(producer.producer_id, producer.epoch + 1)
-    assert world.end(later, is_commit=is_commit, bumps=True).error is ErrorCode.PRODUCER_FENCED
+    answer = world.end(later, is_commit=is_commit, bumps=True)
+    assert answer.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    much_later = ProducerName(producer.producer_id, producer.epoch + 2)
+    assert world.end(much_later, is_commit=is_commit, bumps=True).error is ErrorCode.PRODUCER_FENCED

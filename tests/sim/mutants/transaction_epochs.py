@@ -99,11 +99,23 @@ def _fence_whoever_is_late() -> Sequence[Patch]:
     return [(TransactionShard, "_fence", mutant)]
 
 
+def _fence_whoever_is_early() -> Sequence[Patch]:
+    def mutant(transaction: Any, producer: Any) -> bool:
+        return False
+
+    return [(epochs, "is_next", mutant), (shard, "is_next", mutant)]
+
+
 def _mutation(name: str, what: str, patches: Callable[[], Sequence[Patch]]) -> Mutation:
     return Mutation(name, what, patches, TRANSACTIONS)
 
 
 MUTATIONS = (
+    _mutation(
+        "early-producer-fenced",
+        "a producer that goes on while markers of its last transaction are missing is fenced",
+        _fence_whoever_is_early,
+    ),
     _mutation("end-raises-no-epoch", "a producer goes on with the epoch that has ended", _raise_no_epoch),
     _mutation(
         "ended-epoch-admitted", "records of an ended epoch join the next transaction", _admit_ended_epochs
