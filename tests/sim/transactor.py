@@ -172,7 +172,8 @@ class Transactor(TransactionalWriter):
         """This producer is refused for good: another one has its transactional id, or it was too slow."""
         self.is_over = True
         tid, lasted_s = self.transactional_id, self.world.seconds() - began_s
-        is_replaced = self.told.inits_asked[tid] > self._inits_before
+        # Its own answer may have come late, after that of its successor.
+        is_replaced = self.told.inits_asked[tid] > self._inits_before or told.epoch.fenced_s is not None
         # One with an epoch for each transaction goes on after a time-out: it may repeat the abort.
         if not is_replaced and (self._bumps or not self._may_be_late(began_s)):
             self.history.violation(
