@@ -490,17 +490,26 @@ class TestFailures:
         with pytest.raises(UnsupportedRequestError, match=r"set group\.protocol=classic"):
             party.run(1_000)
 
-    def test_a_group_with_members_of_another_protocol_is_an_error_until_they_have_left(
+    def test_a_group_of_the_managed_protocol_is_an_error_that_says_what_to_do(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        classic = Party(cluster, group_protocol="classic").settled("classic")[0]
+        Party(cluster, group_protocol="managed").settled("former")
         alone = party.join("alone")
         with pytest.raises(BrokerError, match="members of another protocol") as raised:
             party.run(1_000)
         assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
-        classic.consumer.close()
+        assert alone.owned == ()
+
+    def test_a_member_of_the_classic_protocol_shares_the_group_with_one_of_this(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        classic = Party(cluster, group_protocol="classic").join("classic")
+        party.members.append(classic)
         party.settle()
-        assert counts(alone) == [6]
+        alone = party.join("alone")
+        for _ in range(400):
+            party.turn()
+        assert counts(classic, alone) == [3, 3]
 
     def test_it_has_no_single_readers(self, cluster: FakeCluster) -> None:
         with pytest.raises(ConfigError, match=r"group\.single\.reader=true needs group\.protocol=managed"):
