@@ -18,7 +18,7 @@ from holdfast_log.coordinator.shards.effects import RequestToken
 from holdfast_log.protocol.errors import ErrorCode
 
 
-class Caller(NamedTuple):
+class ClassicCaller(NamedTuple):
     """Who sends a request as a member of a group, in which generation by its own account."""
 
     member_id: str

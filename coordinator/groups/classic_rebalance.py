@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_log.coordinator.groups.classic_group import Caller, ClassicGroup, ClassicMember
+from holdfast_log.coordinator.groups.classic_group import ClassicCaller, ClassicGroup, ClassicMember
 from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
 from holdfast_log.coordinator.groups.effects import (
     ErrorAnswer,
@@ -35,7 +35,7 @@ class Sync:
     the protocol."""
 
     request: RequestToken
-    caller: Caller
+    caller: ClassicCaller
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: Mapping[str, bytes] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class ClassicRebalancer:
         group: ClassicGroup,
         result: ShardResult,
         request: RequestToken,
-        caller: Caller,
+        caller: ClassicCaller,
         now_ms: int,
     ) -> None:
         """Heartbeat: REBALANCE_IN_PROGRESS asks the member to join again."""
@@ -248,7 +248,7 @@ class ClassicRebalancer:
             result.reply(member.syncing, SyncAnswer(error))
             member.syncing = None
 
-    def _check(self, group: ClassicGroup, caller: Caller) -> ErrorCode:
+    def _check(self, group: ClassicGroup, caller: ClassicCaller) -> ErrorCode:
         if group.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = group.check_member(caller.member_id, caller.instance_id)

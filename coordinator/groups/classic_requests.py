@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast_log.coordinator.groups.classic_group import Caller, ClassicGroup
+from holdfast_log.coordinator.groups.classic_group import ClassicCaller, ClassicGroup
 from holdfast_log.coordinator.groups.classic_join import Join, Joiner
 from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_classic import ClassicMembers
@@ -111,7 +111,9 @@ class ClassicRequests:
                 result.reply(sync.request, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         return result
 
-    def heartbeat(self, request: RequestToken, group_id: str, caller: Caller, now_ms: int) -> ShardResult:
+    def heartbeat(
+        self, request: RequestToken, group_id: str, caller: ClassicCaller, now_ms: int
+    ) -> ShardResult:
         """Heartbeat."""
         result = ShardResult()
         match self._store.groups.get(group_id):

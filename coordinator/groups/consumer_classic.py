@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast_log.coordinator.groups.classic_group import Caller
+from holdfast_log.coordinator.groups.classic_group import ClassicCaller
 from holdfast_log.coordinator.groups.classic_join import Join
 from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_assignment import MemberState
@@ -78,7 +78,7 @@ class ClassicMembers:
         group: ConsumerGroup,
         result: ShardResult,
         request: RequestToken,
-        caller: Caller,
+        caller: ClassicCaller,
         now_ms: int,
     ) -> None:
         """Heartbeat: REBALANCE_IN_PROGRESS asks the member to join again."""
@@ -129,7 +129,7 @@ class ClassicMembers:
             return group.members[member_id], False
         return self._rebalancer.added(group, member_id, join.instance_id), True
 
-    def _checked(self, group: ConsumerGroup, caller: Caller) -> tuple[ConsumerMember, ClassicMetadata]:
+    def _checked(self, group: ConsumerGroup, caller: ClassicCaller) -> tuple[ConsumerMember, ClassicMetadata]:
         """The member that sends SyncGroup or Heartbeat. Raises MemberRefused."""
         member = self._rebalancer.known(group, caller.member_id, caller.instance_id)
         if member.meta.classic is None:

@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from holdfast_log.coordinator.groups.classic_group import Caller
+from holdfast_log.coordinator.groups.classic_group import ClassicCaller
 from holdfast_log.coordinator.groups.classic_join import Join
 from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
@@ -80,8 +80,8 @@ class FakeLog:
             self.check()
 
 
-def caller(joined: JoinAnswer) -> Caller:
-    return Caller(joined.member_id, joined.generation)
+def caller(joined: JoinAnswer) -> ClassicCaller:
+    return ClassicCaller(joined.member_id, joined.generation)
 
 
 class Host:

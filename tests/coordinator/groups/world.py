@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
-from holdfast_log.coordinator.groups.classic_group import Caller
+from holdfast_log.coordinator.groups.classic_group import ClassicCaller
 from holdfast_log.coordinator.groups.classic_join import Join
 from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
@@ -182,7 +182,7 @@ class GroupWorld(ShardHost):
         protocol_type: str | None = None,
     ) -> int:
         request = self.new_request()
-        sync = Sync(request, Caller(**member.named()), protocol_type, protocol_name, assignments or {})
+        sync = Sync(request, ClassicCaller(**member.named()), protocol_type, protocol_name, assignments or {})
         self.perform(self.shard.classic.sync(group, sync, self.now_ms))
         return request
 
@@ -191,7 +191,8 @@ class GroupWorld(ShardHost):
 
     def heartbeat(self, member: Member, group: str = "g") -> ErrorCode:
         request = self.new_request()
-        self.perform(self.shard.classic.heartbeat(request, group, Caller(**member.named()), self.now_ms))
+        caller = ClassicCaller(**member.named())
+        self.perform(self.shard.classic.heartbeat(request, group, caller, self.now_ms))
         return self.answer(request, ErrorAnswer).error
 
     def leave(self, *members: tuple[str, str | None], group: str = "g") -> list[ErrorCode]:
