@@ -107,8 +107,8 @@ class ConsumerGroupSettings:
 
 _ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: (
-        "it may have members of another protocol: a group has one at a time, so stop those first, or set the "
-        "same group.protocol in all members"
+        "its members use a protocol that cannot be mixed with this one (managed, or classic where brokers have "
+        "group.consumer.migration.policy=disabled): set the same group.protocol in all members"
     ),
     ErrorCode.UNRELEASED_INSTANCE_ID: (
         "give each consumer a group.instance.id of its own; one that was killed is forgotten when its "

@@ -47,6 +47,7 @@ from holdfast_log.clients.transactions.requests import (
     explained,
     moves_coordinator,
     raise_refusal,
+    timed_out,
 )
 from holdfast_log.clients.transactions.states import TransactionalEvent, TransactionalState, after
 from holdfast_log.protocol.api import Request
@@ -420,15 +421,21 @@ class TransactionMachine:
             return
         if is_retriable(error):
             self._repeat(error, now_ms)
+        elif self._step is _Step.END and self.state is _S.COMMITTING and _is_none_open(error):
+            self._fail_commit(timed_out(self.transactional_id, self._timeout_ms))
         elif dooms(self._step, error):
             self._doom(explained(error, self.transactional_id, self._timeout_ms))
         elif self._step is not _Step.END or self.state is _S.COMMITTING:
-            self._give_up_offsets(error)
-            self._wanted.clear()
-            self._is_end_asked = False
-            self._fail(error)
+            self._fail_commit(error)
         else:
             self._doom(error)
+
+    def _fail_commit(self, error: Exception) -> None:
+        """Nothing of the transaction counts, and all that is left is to abort it."""
+        self._give_up_offsets(error)
+        self._wanted.clear()
+        self._is_end_asked = False
+        self._fail(error)
 
     def _repeat(self, error: Exception, now_ms: int) -> None:
         self.last_error = error

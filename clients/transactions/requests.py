@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast_log.clients.errors import CommitFailedError
+from holdfast_log.clients.errors import CommitFailedError, TransactionAbortedError
 from holdfast_log.clients.groups.coordinator import COORDINATOR_MOVED, coordinator_in
 from holdfast_log.clients.groups.membership import GroupIdentity
 from holdfast_log.clients.message import OffsetAndMetadata, by_topic
@@ -183,6 +183,16 @@ def dooms(step: TransactionStep, error: Exception) -> bool:
     if step is TransactionStep.END:
         return isinstance(error, BrokerError) and error.code not in _ABORTING
     return step in (TransactionStep.FIND, TransactionStep.INIT)
+
+
+def timed_out(transactional_id: str, timeout_ms: int) -> TransactionAbortedError:
+    """Why the coordinator has none open to commit. With transaction.version 2 the producer may then abort,
+    and go on; with version 1 it was fenced (KIP-890)."""
+    return TransactionAbortedError(
+        f"the transaction of transactional.id={transactional_id} was open for longer than "
+        f"transaction.timeout.ms={timeout_ms}, and was aborted. Repeat it in a new transaction, in less "
+        "time or with a longer timeout"
+    )
 
 
 def explained(error: Exception, transactional_id: str, timeout_ms: int) -> Exception:

@@ -287,10 +287,12 @@ class ProducerTransaction:
         """Send what is queued, and make all of it count. Returns once the coordinator has decided so.
 
         Raises the error of the first message that failed, if one did: then nothing counts, and `abort` comes
-        next. Raises ProducerFencedError if another producer has taken over, or the transaction was open for
-        longer than `transaction.timeout.ms`: nothing counts then either. Raises CommitUnknownError if this
-        cannot be known any more, and RequestTimeoutError after `timeout_ms` (default `max.block.ms`): the
-        producer goes on, and the next call waits for the same end.
+        next. Raises ProducerFencedError if another producer has taken over: nothing counts then either. The
+        same goes for a transaction that was open for longer than `transaction.timeout.ms`; where the cluster
+        has `transaction.version` 2, that raises TransactionAbortedError, and the producer goes on after
+        `abort`. Raises CommitUnknownError if the outcome cannot be known any more, and RequestTimeoutError
+        after `timeout_ms` (default `max.block.ms`): the producer goes on, and the next call waits for the
+        same end.
         """
         self._is_ending = True
         self._transactions.commit(self._number, timeout_ms)

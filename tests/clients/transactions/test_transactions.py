@@ -174,16 +174,33 @@ def test_a_fenced_producer_cannot_write(cluster: FakeCluster) -> None:
     assert values(cluster) == []
 
 
-def test_a_transaction_that_is_open_for_too_long_is_aborted(cluster: FakeCluster) -> None:
+def test_a_transaction_that_is_open_for_too_long_is_aborted(
+    cluster: FakeCluster, transaction_version: int
+) -> None:
     producer = cluster.producer(ID | {"transaction.timeout.ms": 1_000})
+    refusal = ProducerFencedError if transaction_version == 1 else TransactionAbortedError
     with (
-        pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms=1000"),
+        pytest.raises(refusal, match=r"transaction\.timeout\.ms=1000"),
         producer.transaction() as t,
     ):
         t.send(Message("accounts", partition=0, value=b"1"))
         producer.flush()
         cluster.advance(2_000)
     assert values(cluster) == []
+
+
+@pytest.mark.parametrize("transaction_version", [2], indirect=True)
+def test_a_producer_of_version_2_goes_on_after_a_transaction_that_was_open_for_too_long(
+    cluster: FakeCluster,
+) -> None:
+    with cluster.producer(ID | {"transaction.timeout.ms": 1_000}) as producer:
+        with pytest.raises(TransactionAbortedError), producer.transaction() as t:
+            t.send(Message("accounts", partition=0, value=b"late"))
+            producer.flush()
+            cluster.advance(2_000)
+        with producer.transaction() as t:
+            t.send(Message("accounts", partition=0, value=b"in time"))
+    assert values(cluster) == [b"in time"]
 
 
 # Coordinators -----------------------------------------------------------------------------------------
