@@ -107,8 +107,9 @@ class ConsumerGroupSettings:
 
 _ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: (
-        "its members use a protocol that cannot be mixed with this one (managed, or classic where brokers have "
-        "group.consumer.migration.policy=disabled): set the same group.protocol in all members"
+        "it may have members of another protocol that cannot become a group of this one (managed; classic "
+        "where brokers have group.consumer.migration.policy=disabled): set the same group.protocol in all "
+        "members"
     ),
     ErrorCode.UNRELEASED_INSTANCE_ID: (
         "give each consumer a group.instance.id of its own; one that was killed is forgotten when its "
