@@ -10,7 +10,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,7 @@ class ConfluentReader(Reader):
     def __init__(self, address: str, topic: str, **settings: str) -> None:
         super().__init__()
         self._topic = topic
+        self._is_closing = False
         classic = {"session.timeout.ms": CLASSIC_SESSION_MS, "heartbeat.interval.ms": 300}
         self._consumer = ConfluentConsumer(
             {
@@ -103,17 +104,25 @@ class ConfluentReader(Reader):
         return {each.partition for each in self._consumer.assignment()}
 
     def close(self) -> None:
+        # librdkafka leaves before it calls `on_revoke`, if it is closed while the group rebalances.
+        self._commit(self.owned)
+        self._is_closing = True
         self._consumer.close()
 
     def _revoked(self, _: object, partitions: list[ConfluentPartition]) -> None:
-        ends = self.next_offsets(each.partition for each in partitions)
+        if self._is_closing:
+            return
+        try:
+            self._commit(each.partition for each in partitions)
+        except KafkaException as error:
+            # What leaves a callback is no exception of Python's, and would end the process of tests.
+            self.refused.append(str(error))
+
+    def _commit(self, partitions: Iterable[int]) -> None:
+        ends = self.next_offsets(partitions)
         if ends:
             offsets = [ConfluentPartition(self._topic, number, end) for number, end in ends.items()]
-            try:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
-            except KafkaException as error:
-                # What leaves a callback is no exception of Python's, and would end the process of tests.
-                self.refused.append(str(error))
+            self._consumer.commit(offsets=offsets, asynchronous=False)
 
     def _lost(self, _: object, partitions: object) -> None:
         self.losses += 1
