@@ -31,8 +31,9 @@ class DeleteGroupHandler(Handler[DeleteGroupRequest, DeleteGroupResponse]):
         results: list[DeletableGroupResult] = []
         with self.answers.begin(context, DeleteGroupResponse) as answer:
             for first in range(0, len(names), PART_ROWS):
-                await answer.turn(PART_PRICE)
-                waiting = delete_groups(context, self.groups, names[first : first + PART_ROWS])
+                asked = names[first : first + PART_ROWS]
+                await answer.turn(PART_PRICE * len(asked) // PART_ROWS)
+                waiting = delete_groups(context, self.groups, asked)
                 part: list[DeletableGroupResult] = await answer.outcome(waiting)
                 results += part
         return _response(results)

@@ -14,10 +14,13 @@ from holdfast_log.checker.calls import (
     AppendCall,
     CallHistory,
     KeyCall,
+    ListRead,
     Outcome,
     OwnershipCall,
     ReadCall,
+    StoredList,
     StoredRecords,
+    TransactionCall,
     from_lines,
     to_line,
 )
@@ -26,12 +29,13 @@ from holdfast_log.checker.verdict import judge
 LOG = ("log", 0)
 REGISTER = ("register", 0)
 NAME = "group/leader"
+LIST = "list"
 CLIENTS = ("anna", "ben", "carla")
 
 
 @dataclass(slots=True)
 class CorrectCluster:
-    """A cluster of one resource, one log and one register, in which each call takes effect at one moment.
+    """A cluster of one resource, log, register and list, in which each call takes effect at one moment.
 
     The moments rise; a call is asked up to `spread` before its moment and answered up to `spread` after, so
     calls of different clients overlap.
@@ -44,6 +48,7 @@ class CorrectCluster:
     owner: str = CLIENTS[0]
     log: list[str] = field(default_factory=list)
     register: list[str] = field(default_factory=list)
+    elements: list[str] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     history: CallHistory = field(default_factory=CallHistory)
 
@@ -111,7 +116,16 @@ class CorrectCluster:
             )
         )
 
+    def use_list(self, client: str) -> None:
+        """Append to a list in a transaction that has read it."""
+        seen = tuple(self.elements)
+        self.elements.append(f"element {len(seen)}")
+        read = (ListRead(LIST, len(seen), seen),) if seen else ()
+        appended = ((LIST, self.elements[-1]),)
+        self.history.add(TransactionCall(client, *self.times(), Outcome.DONE, read, appended))
+
     def end(self) -> CallHistory:
+        self.history.add(StoredList(LIST, tuple(self.elements)))
         self.history.add(StoredRecords(*LOG, tuple(enumerate(self.log))))
         self.history.add(StoredRecords(*REGISTER, tuple(enumerate(self.register))))
         return self.history
@@ -125,9 +139,11 @@ def correct_history(seed: int, length: int = 60) -> CallHistory:
     cluster.append(CLIENTS[0], Outcome.DONE)
     cluster.use_key(CLIENTS[0], Outcome.DONE, is_put=True)
     cluster.read(CLIENTS[0])
+    cluster.use_list(CLIENTS[0])
+    cluster.use_list(CLIENTS[0])
     for _ in range(length):
         client = rng.choice(CLIENTS)
-        match rng.randrange(6):
+        match rng.randrange(7):
             case 0:
                 cluster.grant_to(client)
             case 1:
@@ -138,6 +154,8 @@ def correct_history(seed: int, length: int = 60) -> CallHistory:
                 )
             case 4:
                 cluster.read(client)
+            case 5:
+                cluster.use_list(client)
             case _:
                 outcome = rng.choice((Outcome.DONE, Outcome.DONE, Outcome.UNKNOWN))
                 cluster.use_key(client, outcome, is_put=rng.random() < 0.5)
@@ -163,7 +181,10 @@ def test_a_history_of_a_correct_cluster_is_accepted(seed: int) -> None:
 @settings(max_examples=20)
 def test_a_history_is_the_same_after_it_was_written_and_read(seed: int) -> None:
     history = correct_history(seed)
-    kinds = (history.ownership, history.appends, history.reads, history.keys, history.stored)
+    kinds = (
+        *(history.ownership, history.appends, history.reads, history.keys, history.stored),
+        *(history.transactions, history.lists),
+    )
 
     lines = [to_line(call) for calls in kinds for call in calls]
 

@@ -140,6 +140,7 @@ class KafkaPythonReader(Reader, ConsumerRebalanceListener):  # type: ignore[misc
             auto_commit_interval_ms=3_600_000,
             session_timeout_ms=CLASSIC_SESSION_MS,
             heartbeat_interval_ms=300,
+            metadata_max_age_ms=2_000,  # It assigns nothing of a topic of which it has no metadata yet.
         )
         self._consumer.subscribe([topic], listener=self)
 

@@ -193,7 +193,7 @@ def test_a_digest_that_nobody_else_reads(place: Path) -> None:
 
 def test_quotas(broker: BackgroundBroker, place: Path) -> None:
     name = "scripts/configs.sh --bootstrap-server localhost:9092 --client"
-    printed = run(at(block("docs/operating.md", name), broker), place)
+    printed = run(at(block("docs/quotas.md", name), broker), place)
 
     assert "producer_byte_rate" in printed
     with Admin({"bootstrap.servers": broker.address}) as admin:

@@ -345,9 +345,14 @@ def test_requests_keep_no_objects(led: Twins) -> None:
             led.clients[0][0].send_bytes(frame)
         led.clients[0][0].wire.frames()
 
+    def kept() -> int:
+        """How many objects there are more after 200 requests."""
+        gc.collect()
+        before = len(gc.get_objects())
+        act()
+        gc.collect()
+        return len(gc.get_objects()) - before
+
     act()
-    gc.collect()
-    before = len(gc.get_objects())
-    act()
-    gc.collect()
-    assert len(gc.get_objects()) <= before + 5
+    # Threads of other tests may make objects meanwhile; what requests keep, they keep each time.
+    assert min(kept() for _ in range(3)) <= 5

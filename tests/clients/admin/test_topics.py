@@ -59,7 +59,9 @@ class Controller:
         over = fresh[self.at_once :]
         return codes | dict.fromkeys(over, OVER), self.throttle_ms if over else 0
 
-    def _respond(self, request: Request[Any], error: ErrorCode, channel: Any) -> Response | None:
+    def _respond(
+        self, request: Request[Any], error: ErrorCode, channel: Any, version: int
+    ) -> Response | None:
         match request:
             case CreateTopicsRequest():
                 codes, throttle_ms = self._codes([topic.name for topic in request.topics])
@@ -87,7 +89,7 @@ class Controller:
                         for name, code in codes.items()
                     ],
                 )
-        return self._others(self.broker, request, error, channel)
+        return self._others(self.broker, request, error, channel, version)
 
 
 @pytest.fixture
