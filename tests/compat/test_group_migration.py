@@ -110,19 +110,19 @@ class ConfluentReader(Reader):
         self._consumer.close()
 
     def _revoked(self, _: object, partitions: list[ConfluentPartition]) -> None:
-        if self._is_closing:
-            return
-        try:
+        if not self._is_closing:
             self._commit(each.partition for each in partitions)
-        except KafkaException as error:
-            # What leaves a callback is no exception of Python's, and would end the process of tests.
-            self.refused.append(str(error))
 
     def _commit(self, partitions: Iterable[int]) -> None:
         ends = self.next_offsets(partitions)
-        if ends:
-            offsets = [ConfluentPartition(self._topic, number, end) for number, end in ends.items()]
+        if not ends:
+            return
+        offsets = [ConfluentPartition(self._topic, number, end) for number, end in ends.items()]
+        try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            # What leaves a callback is no exception of Python's, and would end the process of tests.
+            self.refused.append(str(error))
 
     def _lost(self, _: object, partitions: object) -> None:
         self.losses += 1
