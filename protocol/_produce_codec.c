@@ -52,18 +52,6 @@ typedef struct {
     newfunc new_tuple;
 } State;
 
-/* Sets an attribute to a new reference, which is NULL after an error. */
-static int
-set_new(const Slot *slot, PyObject *object, PyObject *value)
-{
-    if (value == NULL) {
-        return -1;
-    }
-    int done = set(slot, object, value);
-    Py_DECREF(value);
-    return done;
-}
-
 static int
 get_number(const Slot *slot, PyObject *object, int64_t least, int64_t most, int64_t *number)
 {

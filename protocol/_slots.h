@@ -24,6 +24,18 @@ set(const Slot *slot, PyObject *object, PyObject *value)
     return slot->set(slot->descriptor, object, value);
 }
 
+/* Sets an attribute to a new reference, which is NULL after an error. */
+static inline int
+set_new(const Slot *slot, PyObject *object, PyObject *value)
+{
+    if (value == NULL) {
+        return -1;
+    }
+    int done = set(slot, object, value);
+    Py_DECREF(value);
+    return done;
+}
+
 /* Fills `slot` for the attribute of a class. Returns 0, or -1 after an error. */
 static inline int
 find_slot(PyTypeObject *type, const char *name, Slot *slot)

@@ -35,13 +35,7 @@ typedef struct {
 static int
 put_slot_number(const Slot *slot, PyObject *object, int64_t number)
 {
-    PyObject *value = PyLong_FromLongLong(number);
-    if (value == NULL) {
-        return -1;
-    }
-    int done = set(slot, object, value);
-    Py_DECREF(value);
-    return done;
+    return set_new(slot, object, PyLong_FromLongLong(number));
 }
 
 /* The number in a slot: 1 if there is one, 0 for None, -1 after an error. */

@@ -75,10 +75,7 @@ count_answer(const State *state, PyObject *table, PyObject *connection, PyObject
     if (left == 0) {
         return perform(PyTuple_GetItem(table, OWNER), state->note_time, connection, times);
     }
-    PyObject *fewer = PyLong_FromLong(left - 1);
-    int status = fewer == NULL ? -1 : set(&state->untimed, times, fewer);
-    Py_XDECREF(fewer);
-    return status;
+    return set_new(&state->untimed, times, PyLong_FromLong(left - 1));
 }
 
 /* Calls the shortcut. Returns what `dispatch` does, but never False. */
