@@ -422,15 +422,15 @@ class TransactionMachine:
         if is_retriable(error):
             self._repeat(error, now_ms)
         elif self._step is _Step.END and self.state is _S.COMMITTING and _is_none_open(error):
-            self._fail_commit(timed_out(self.transactional_id, self._timeout_ms))
+            self._leave_only_abort(timed_out(self.transactional_id, self._timeout_ms))
         elif dooms(self._step, error):
             self._doom(explained(error, self.transactional_id, self._timeout_ms))
         elif self._step is not _Step.END or self.state is _S.COMMITTING:
-            self._fail_commit(error)
+            self._leave_only_abort(error)
         else:
             self._doom(error)
 
-    def _fail_commit(self, error: Exception) -> None:
+    def _leave_only_abort(self, error: Exception) -> None:
         """Nothing of the transaction counts, and all that is left is to abort it."""
         self._give_up_offsets(error)
         self._wanted.clear()
