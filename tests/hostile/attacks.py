@@ -63,6 +63,7 @@ from tests.hostile.scene import (
     held,
     names,
     produced,
+    work_of_produce_ms,
 )  # fmt: skip
 from tests.integration.hostile_requests import harmful, internal_requests
 from tests.integration.raw_socket import RawSocket
@@ -195,15 +196,7 @@ def poison(scene: Scene) -> str:
 def parked_fetches(scene: Scene) -> str:
     """A thousand fetches of one partition that wait for its next record."""
 
-    def work_ms() -> float:
-        """The broker's work for one produce."""
-        began_s = scene.work_s()
-        with scene.socket("honest") as client:
-            for _ in range(50):
-                produced(client, batch(b"x"))
-        return (scene.work_s() - began_s) / 50 * 1000
-
-    before_ms = work_ms()
+    before_ms = work_of_produce_ms(scene, 50)
     with ExitStack() as stack:
         end = (
             scene.ask(
@@ -230,7 +223,7 @@ def parked_fetches(scene: Scene) -> str:
             for _ in range(16):
                 connection.send_request(fetch, 11)
         time.sleep(1)
-        beside_ms = work_ms()
+        beside_ms = work_of_produce_ms(scene, 50)
     return held(
         beside_ms < max(10 * before_ms, 20),
         f"a produce took {before_ms:.1f} ms of the broker's work before, and {beside_ms:.1f} ms beside 1,040 "

@@ -44,7 +44,17 @@ from holdfast_log.protocol.messages.produce import PartitionProduceData, Produce
 from holdfast_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from holdfast_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from holdfast_log.protocol.records import APPEND_ID_HEADER, BatchBuilder
-from tests.hostile.scene import GROUP, TRANSACTION, Scene, await_coordinator, create, held, names, produced
+from tests.hostile.scene import (
+    GROUP,
+    TRANSACTION,
+    Scene,
+    await_coordinator,
+    create,
+    held,
+    names,
+    produced,
+    work_of_produce_ms,
+)
 from tests.integration.raw_socket import RawSocket
 from tests.models.batches import START_MS, batch
 
@@ -159,13 +169,6 @@ def keys(scene: Scene) -> str:
 def quotas_of_many(scene: Scene) -> str:
     """Quotas of 2,000 client ids that do not exist, which every request looks for from then on."""
 
-    def work_ms() -> float:
-        began_s = scene.work_s()
-        with scene.socket("honest") as client:
-            for _ in range(100):
-                produced(client, batch(b"x"))
-        return (scene.work_s() - began_s) / 100 * 1000
-
     def alter(*, remove: bool) -> Counter[int]:
         codes: Counter[int] = Counter()
         for first in range(0, 2_000, 500):
@@ -180,10 +183,10 @@ def quotas_of_many(scene: Scene) -> str:
             codes.update(row.error_code for row in rows)
         return codes
 
-    before_ms = work_ms()
+    before_ms = work_of_produce_ms(scene, 100)
     codes = alter(remove=False)
     time.sleep(1)
-    beside_ms = work_ms()
+    beside_ms = work_of_produce_ms(scene, 100)
     alter(remove=True)
     return held(
         beside_ms < max(10 * before_ms, 20),

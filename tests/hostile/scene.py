@@ -23,6 +23,7 @@ from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorReque
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.hostile.neighbour import Kind, Neighbour, processor_time, running_neighbour
 from tests.integration.raw_socket import RawSocket
+from tests.models.batches import batch
 
 TOPIC = "walked"
 
@@ -90,6 +91,15 @@ def produced(connection: RawSocket, records: bytes, topic: str = TOPIC) -> Any:
         acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
     return connection.call(request, 9).responses[0].partition_responses[0]
+
+
+def work_of_produce_ms(scene: Scene, count: int) -> float:
+    """The broker's processor time for a produce of another client, the mean of so many."""
+    began_s = scene.work_s()
+    with scene.socket("honest") as client:
+        for _ in range(count):
+            produced(client, batch(b"x"))
+    return (scene.work_s() - began_s) / count * 1000
 
 
 @contextmanager
