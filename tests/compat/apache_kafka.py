@@ -9,18 +9,26 @@ from pathlib import Path
 import pytest
 
 from benchmarks import apache_kafka
-from benchmarks.apache_kafka import KafkaBroker, NoKafkaError, java
+from benchmarks.apache_kafka import BROKER, VERSION, KafkaBroker, NoKafkaError, java
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 
-__all__ = ["KafkaBroker", "acl_command", "class_path", "config_command", "dump"]
+__all__ = ["KafkaBroker", "acl_command", "class_path", "config_command", "dump", "java_or_skip"]
 
 _TOOL_TIMEOUT_S = 120
 
 
-def class_path() -> str:
+def java_or_skip(directory: Path, version: str = VERSION, artifacts: str = BROKER) -> list[str]:
+    """As `benchmarks.apache_kafka.java`. Skips the test where Kafka cannot be had."""
+    try:
+        return java(directory, version=version, artifacts=artifacts)
+    except NoKafkaError as error:
+        pytest.skip(str(error))
+
+
+def class_path(version: str = VERSION) -> str:
     """The class path of Kafka's broker and tools. Skips the test where they cannot be had."""
     try:
-        return apache_kafka.class_path()
+        return apache_kafka.class_path(version)
     except NoKafkaError as error:
         pytest.skip(str(error))
 

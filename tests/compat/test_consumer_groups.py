@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import KRAFT_VERSION, NoKafkaError
+from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
+from tests.compat.apache_kafka import java_or_skip
 
 DRIVER = Path(__file__).parent / "drivers" / "ConsumerGroup.java"
 PARTITIONS = 6
@@ -234,10 +234,7 @@ def test_a_group_without_members_changes_its_protocol(broker: BackgroundBroker, 
 
 def test_javas_consumers_share_and_take_over(broker: BackgroundBroker, topic: str, tmp_path: Path) -> None:
     pytest.importorskip("re2", reason="google-re2 is not installed: brokers match no regular expressions")
-    try:
-        command = apache_kafka.java(tmp_path, version=KRAFT_VERSION)
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    command = java_or_skip(tmp_path, version=KRAFT_VERSION)
     produce(broker, topic, 60)
     done = subprocess.run(
         [*command, str(DRIVER), broker.address, topic, topic, f"{topic}.*"],

@@ -21,11 +21,11 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import KRAFT_VERSION, NoKafkaError
+from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log import Consumer, RebalanceListener
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
+from tests.compat.apache_kafka import java_or_skip
 
 DRIVER = Path(__file__).parent / "drivers" / "GroupMigration.java"
 PARTITIONS = 6
@@ -373,10 +373,7 @@ def restart(broker: BackgroundBroker) -> None:
 def test_javas_consumers_change_their_protocol(
     broker: BackgroundBroker, tmp_path: Path, strategy: str
 ) -> None:
-    try:
-        command = apache_kafka.java(tmp_path, version=KRAFT_VERSION)
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    command = java_or_skip(tmp_path, version=KRAFT_VERSION)
     group = Group(broker, f"java-{strategy}")
     done = subprocess.run(
         [*command, str(DRIVER), broker.address, group.topic, group.topic, strategy],

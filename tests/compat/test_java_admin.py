@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import KRAFT_VERSION, NoKafkaError
+from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import Cluster
+from tests.compat.apache_kafka import java_or_skip
 
 DRIVER = Path(__file__).parent / "drivers" / "DescribeTopics.java"
 
@@ -19,10 +19,7 @@ DRIVER = Path(__file__).parent / "drivers" / "DescribeTopics.java"
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """The command that runs the driver. Skips the test before a broker is started if there is no Kafka."""
-    try:
-        return [*apache_kafka.java(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    return [*java_or_skip(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
 
 
 @pytest.fixture

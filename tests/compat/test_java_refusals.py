@@ -9,8 +9,6 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import NoKafkaError
 from holdfast_log.broker.tools.broker_process import BackgroundBroker, free_port
 from holdfast_log.clients.admin import (
     AclBinding,
@@ -29,6 +27,7 @@ from holdfast_log.protocol.messages.describe_producers import (
     TopicRequest,
 )
 from tests.cluster import Cluster
+from tests.compat.apache_kafka import java_or_skip
 from tests.integration.raw_socket import RawSocket
 
 DRIVER = Path(__file__).parent / "drivers" / "Refusals.java"
@@ -43,10 +42,7 @@ USERS = (
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """The command that runs the driver. Skips the test before a broker is started if there is no Kafka."""
-    try:
-        return [*apache_kafka.java(tmp_path), str(DRIVER)]
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    return [*java_or_skip(tmp_path), str(DRIVER)]
 
 
 def producers_of(broker: BackgroundBroker, topic: str) -> list[ProducerState]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import KRAFT_VERSION, VERSION, NoKafkaError
+from benchmarks.apache_kafka import KRAFT_VERSION, VERSION
 from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from tests.cluster import Cluster
+from tests.compat.apache_kafka import java_or_skip
 from tests.integration.clients import consume
 from tests.integration.raw_socket import RawSocket
 from tests.integration.waiting import until
@@ -45,10 +45,7 @@ def described(port: int, transactional_id: str) -> Any:
 def test_a_java_producer_uses_the_version_of_transactions_that_is_announced(
     cluster: Cluster, tmp_path: Path, client: str, level: int, epoch: int
 ) -> None:
-    try:
-        command = [*apache_kafka.java(tmp_path, version=client), str(DRIVER)]
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    command = [*java_or_skip(tmp_path, version=client), str(DRIVER)]
     (broker,) = cluster.start(1, {**SETTINGS, "transaction.version": str(level)})
     with Admin({"bootstrap.servers": broker.address}) as admin:
         admin.create_topics([NewTopic("t", 2, 1)])

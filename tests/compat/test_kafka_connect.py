@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import CONNECT, VERSION, NoKafkaError
+from benchmarks.apache_kafka import CONNECT, VERSION
 from holdfast_log.clients.admin import Admin
 from holdfast_log.coordinator.tools.zookeeper_process import free_port
 from tests.cluster import Cluster
-from tests.compat.killed_program import running
+from tests.compat.apache_kafka import java_or_skip
+from tests.compat.exactly_once import SETTINGS, CommittedReader, running
 from tests.integration.clients import create_topic
 from tests.integration.waiting import until
 
-kafka = pytest.importorskip("confluent_kafka")
 pytestmark = pytest.mark.timeout(1500)
 
 WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
@@ -27,13 +26,6 @@ LINES = 10
 """Lines of a burst. The source reads what it finds, and makes one transaction of it."""
 WAIT_S = 400
 REQUEST_TIMEOUT_S = 90
-SETTINGS = {
-    "transaction.state.log.num.partitions": "2",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "offsets.topic.replication.factor": "3",
-    "group.initial.rebalance.delay.ms": "0",
-}
 CONNECTOR = {
     "connector.class": "FileStreamSource",
     "tasks.max": "1",
@@ -102,9 +94,7 @@ class Lines:
         self.read: list[str] = []
         self._path = path
         path.touch()
-        config = {"bootstrap.servers": bootstrap, "group.id": "r", "isolation.level": "read_committed"}
-        self._consumer = kafka.Consumer({**config, "enable.auto.commit": False, "log_level": 0})
-        self._consumer.assign([kafka.TopicPartition("lines", 0, 0)])
+        self._reader = CommittedReader(bootstrap, "lines")
 
     def write(self) -> None:
         """Append bursts of lines to the file, each line with its number, and read meanwhile."""
@@ -117,26 +107,21 @@ class Lines:
 
     def has(self, count: int, look_s: float = 1.0) -> bool:
         """Whether so many lines have been read, after a look."""
-        for found in self._consumer.consume(500, look_s):
-            if found.error() is None:
-                self.read.append(found.value().decode())
+        self.read += [found.value().decode() for found in self._reader.look(look_s)]
         return len(self.read) >= count
 
     def have_all(self) -> bool:
         return self.has(len(self.written))
 
     def close(self) -> None:
-        self._consumer.close()
+        self._reader.close()
 
 
 def test_each_line_of_a_file_arrives_exactly_once_while_worker_and_brokers_are_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """The worker is killed between lines, and starts anew; then each broker is."""
-    try:
-        java = apache_kafka.java(tmp_path, artifacts=CONNECT, version=VERSION)
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    java = java_or_skip(tmp_path, artifacts=CONNECT, version=VERSION)
     brokers = cluster.start(3, SETTINGS)
     bootstrap = cluster.bootstrap
     create_topic(bootstrap, "lines", 1, 3, {"min.insync.replicas": "2"})

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import STREAMS, VERSION, NoKafkaError
+from benchmarks.apache_kafka import STREAMS, VERSION
 from holdfast_log.clients.admin import LATEST, Admin, NewTopic
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
-from tests.compat.killed_program import running
+from tests.compat.apache_kafka import java_or_skip
+from tests.compat.exactly_once import SETTINGS, CommittedReader, running
 from tests.integration.clients import produce
 from tests.integration.waiting import until
 
-kafka = pytest.importorskip("confluent_kafka")
 pytestmark = pytest.mark.timeout(1500)
 
 DRIVER = Path(__file__).parent / "drivers" / "WordCount.java"
@@ -25,13 +24,6 @@ PARTITIONS = 2
 LINES = 60
 WORDS = ("lorem", "ipsum", "dolor", "sit", "amet", "consetetur", "sadipscing", "elitr")
 WAIT_S = 400
-SETTINGS = {
-    "transaction.state.log.num.partitions": "2",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "offsets.topic.replication.factor": "3",
-    "group.initial.rebalance.delay.ms": "0",
-}
 
 
 def ends(bootstrap: str, topic: str) -> int:
@@ -41,24 +33,21 @@ def ends(bootstrap: str, topic: str) -> int:
     return sum(each.offset for each in found.values())
 
 
-class Reader:
-    """Reads the counts that are committed, and keeps them in their order for each word."""
+class Counts:
+    """The counts that are committed, in their order for each word."""
 
     def __init__(self, bootstrap: str) -> None:
         self.counts: dict[str, list[int]] = {word: [] for word in WORDS}
-        config = {"bootstrap.servers": bootstrap, "group.id": "r", "isolation.level": "read_committed"}
-        self._consumer = kafka.Consumer({**config, "enable.auto.commit": False, "log_level": 0})
-        self._consumer.assign([kafka.TopicPartition("counts", index, 0) for index in range(PARTITIONS)])
+        self._reader = CommittedReader(bootstrap, "counts", PARTITIONS)
 
     def has(self, count: int) -> bool:
         """Whether so many counts have been read, after a look."""
-        for found in self._consumer.consume(500, 1.0):
-            if found.error() is None:
-                self.counts[found.key().decode()].append(int(found.value()))
+        for found in self._reader.look():
+            self.counts[found.key().decode()].append(int(found.value()))
         return sum(map(len, self.counts.values())) >= count
 
     def close(self) -> None:
-        self._consumer.close()
+        self._reader.close()
 
 
 def write_lines(bootstrap: str, rng: random.Random, truth: Counter[str]) -> None:
@@ -75,10 +64,7 @@ def test_words_are_counted_exactly_once_while_program_and_brokers_are_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Every count is written: those of each word are 1, 2, 3 … without a gap and without one twice."""
-    try:
-        java = apache_kafka.java(tmp_path, artifacts=STREAMS, version=VERSION)
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    java = java_or_skip(tmp_path, artifacts=STREAMS, version=VERSION)
     brokers = cluster.start(3, SETTINGS)
     bootstrap = cluster.bootstrap
     with Admin({"bootstrap.servers": bootstrap}) as admin:
@@ -87,7 +73,7 @@ def test_words_are_counted_exactly_once_while_program_and_brokers_are_killed(
     rng, truth = random.Random(1), Counter[str]()
     command = [*java, str(DRIVER), bootstrap, "lines", "counts", str(tmp_path / "state")]
     log = tmp_path / "word-count.log"
-    reader = Reader(bootstrap)
+    reader = Counts(bootstrap)
     try:
         with running(command, log):
             write_lines(bootstrap, rng, truth)

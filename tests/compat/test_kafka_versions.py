@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import KRAFT_VERSION, VERSION, KafkaBroker, KraftBroker, NoKafkaError
+from benchmarks.apache_kafka import KRAFT_VERSION, VERSION, KafkaBroker, KraftBroker
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.kafka_apis import KAFKA_3, KAFKA_4
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from tests.compat.apache_kafka import class_path
 from tests.integration.raw_socket import RawSocket
 
 DOCUMENTED = {VERSION: KAFKA_3, KRAFT_VERSION: KAFKA_4}
@@ -21,10 +21,7 @@ DOCUMENTED = {VERSION: KAFKA_3, KRAFT_VERSION: KAFKA_4}
 @pytest.fixture(params=DOCUMENTED)
 def kafka(request: pytest.FixtureRequest, zookeeper: str, tmp_path: Path) -> Iterator[KafkaBroker]:
     version = request.param
-    try:
-        apache_kafka.class_path(version)
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    class_path(version)
     if version == VERSION:
         broker = KafkaBroker(tmp_path / "kafka", broker_id=1, zookeeper_connect=zookeeper)
     else:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import KRAFT_VERSION, NoKafkaError
+from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.clients.admin import Admin, ClientQuotaEntity
 from tests.cluster import Cluster
+from tests.compat.apache_kafka import java_or_skip
 
 DRIVER = Path(__file__).parent / "drivers" / "MutationQuota.java"
 KEY = "controller_mutation_rate"
@@ -64,10 +64,7 @@ def test_librdkafka_creates_grows_and_deletes_beyond_the_quota_and_is_held_back(
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """The command that runs the driver. Skips the test before a broker is started if there is no Kafka."""
-    try:
-        return [*apache_kafka.java(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    return [*java_or_skip(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
 
 
 def test_java_is_refused_what_is_beyond_the_quota_and_succeeds_by_trying_again(

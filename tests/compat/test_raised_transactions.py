@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import KRAFT_VERSION, NoKafkaError
+from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import Cluster
+from tests.compat.apache_kafka import java_or_skip
 from tests.compat.test_java_transactions import READ_COMMITTED, described
 from tests.integration.clients import consume
 from tests.integration.waiting import until
@@ -105,10 +105,7 @@ def values(bootstrap: str, partition: int, count: int) -> list[bytes]:
 def test_the_version_of_transactions_is_raised_and_lowered_under_load(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    try:
-        command = [*apache_kafka.java(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    command = [*java_or_skip(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
     brokers = cluster.start(3, {**SETTINGS, "transaction.version": "1"})
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic("t", 2, 3)])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import BROKER, KRAFT_VERSION, TOOLS, VERSION, NoKafkaError
+from benchmarks.apache_kafka import BROKER, KRAFT_VERSION, TOOLS, VERSION
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import Cluster
+from tests.compat.apache_kafka import java_or_skip
 from tests.integration.test_hanging_transactions import lose_what_it_coordinates
 
 kafka = pytest.importorskip("confluent_kafka")
@@ -29,10 +29,7 @@ WAIT_S = 120
 
 def command_of(directory: Path, driver: str, version: str, artifacts: str = BROKER) -> list[str]:
     """The command that runs a driver. Skips the test before a broker is started if there is no Kafka."""
-    try:
-        command = apache_kafka.java(directory, version=version, artifacts=artifacts)
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    command = java_or_skip(directory, version=version, artifacts=artifacts)
     (directory / "log4j.properties").write_text(QUIET)
     return [*command, str(DRIVERS / driver)]
 

@@ -24,8 +24,6 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError as KafkaPythonTopicRefused
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
-from benchmarks import apache_kafka
-from benchmarks.apache_kafka import NoKafkaError
 from holdfast_log import Consumer, Message, Producer
 from holdfast_log.broker.tools.broker_process import BackgroundBroker, free_port
 from holdfast_log.clients.admin import (
@@ -47,6 +45,7 @@ from holdfast_log.protocol.sasl.scram import SCRAM_MECHANISMS
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.certificates import BOTH_NAMES, Authority
 from tests.cluster import Cluster
+from tests.compat.apache_kafka import java_or_skip
 from tests.integration import clients
 from tests.integration.test_sasl import key_file, token
 from tests.integration.waiting import until
@@ -316,10 +315,7 @@ def test_aiokafka(secured: Secured, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_java(secured: Secured, tmp_path: Path, way: str) -> None:
-    try:
-        command = apache_kafka.java(tmp_path)
-    except NoKafkaError as error:
-        pytest.skip(str(error))
+    command = java_or_skip(tmp_path)
     topic, file = new_topic(secured, f"open-java-{way}"), tmp_path / "client.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in secured.java(way).items()))
     allowed_urls = (
