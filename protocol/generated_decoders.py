@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import Any, TypeAlias
 from uuid import UUID, SafeUUID
@@ -25,7 +25,13 @@ from holdfast_log.protocol.generated_source import GeneratedSource, length_code,
 Decoder: TypeAlias = Callable[[memoryview, int, int, int], tuple[Any, int]]
 """(buffer, position, end, maximum number of elements): the message, and the position after it."""
 
+SteppingDecoder: TypeAlias = Callable[[memoryview, int, int, int], Generator[None, None, tuple[Any, int]]]
+"""Does the same, a little between two pauses."""
+
 _UUID_CACHE_SIZE = 4096
+_STEP_ELEMENTS = 32
+"""A stepping decoder pauses after so many elements of a list. With as many in each of them that is a
+millisecond."""
 _PLAIN_ELEMENTS_SHIFT = 3
 """Eight numbers in a list count as one element, since they need less memory than strings and structs."""
 
@@ -41,9 +47,22 @@ def generate_decoder(cls: type, version: int, flexible: bool) -> Decoder:
     return decoder
 
 
+def generate_stepping_decoder(cls: type, version: int, flexible: bool) -> SteppingDecoder:
+    """The function that decodes `cls` in `version` with pauses. Raises SchemaError."""
+    source = _DecoderSource(version, flexible, has_pauses=True)
+    with source.block("def decode(buf, pos, end, room):"):
+        source.struct(Struct(cls), "message", cls.__name__)
+        source.flush()
+        source.line("return message, pos")
+        source.line("yield")  # It is a generator even if it has no lists.
+    decoder: SteppingDecoder = source.compile("decode", f"<stepping decoder of {cls.__name__} v{version}>")
+    return decoder
+
+
 class _DecoderSource(GeneratedSource):
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, *, has_pauses: bool = False) -> None:
         super().__init__(version, flexible)
+        self._has_pauses = has_pauses
         self._run: list[tuple[str, str]] = []
         self._after: list[str] = []
 
@@ -195,6 +214,9 @@ class _DecoderSource(GeneratedSource):
             self.value(element, item, False, path)
             self.flush()
             self.line(f"{items}.append({item})")
+            if self._has_pauses:
+                with self.block(f"if len({items}) % {_STEP_ELEMENTS} == 0:"):
+                    self.line("yield")
 
     def _take_room(self, count: str, path: str) -> None:
         self.line(f"room -= {count}")

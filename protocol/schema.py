@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from holdfast_log.protocol.fields import (
@@ -45,7 +45,12 @@ from holdfast_log.protocol.fields import (
     wire_type,
 )
 from holdfast_log.protocol.frames import Part, Parts, join_parts
-from holdfast_log.protocol.generated_decoders import Decoder, generate_decoder
+from holdfast_log.protocol.generated_decoders import (
+    Decoder,
+    SteppingDecoder,
+    generate_decoder,
+    generate_stepping_decoder,
+)
 from holdfast_log.protocol.generated_encoders import Encoder, generate_encoder
 from holdfast_log.protocol.wire import (
     DECODE_ERRORS,
@@ -174,6 +179,7 @@ def message(*, versions: str, flexible: str = "none") -> Callable[[type[M]], typ
 
 _encoders: dict[tuple[type[ProtocolMessage], int], Encoder] = {}
 _decoders: dict[tuple[type[ProtocolMessage], int], Decoder] = {}
+_stepping_decoders: dict[tuple[type[ProtocolMessage], int], SteppingDecoder] = {}
 
 
 def encode(message: ProtocolMessage, version: int) -> bytes:
@@ -240,6 +246,19 @@ def decode_from(
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
 
 
+def decode_in_steps(
+    cls: type[M], version: int, buffer: memoryview, position: int, elements_max: int
+) -> Generator[None, None, M]:
+    """Decode as `decode_from` does, and raise the same, with a pause after each millisecond of work or less.
+    For messages with very many elements: whoever iterates decides when it goes on."""
+    decoder = _stepping_decoders.get((cls, version)) or _make_stepping_decoder(cls, version)
+    try:
+        message, _ = yield from decoder(buffer, position, len(buffer), elements_max)
+    except DECODE_ERRORS as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
+    return message  # type: ignore[no-any-return]
+
+
 def _make_encoder(cls: type[ProtocolMessage], version: int) -> Encoder:
     encoder = generate_encoder(cls, version, _is_flexible(cls, version))
     _encoders[cls, version] = encoder
@@ -249,6 +268,12 @@ def _make_encoder(cls: type[ProtocolMessage], version: int) -> Encoder:
 def _make_decoder(cls: type[ProtocolMessage], version: int) -> Decoder:
     decoder = generate_decoder(cls, version, _is_flexible(cls, version))
     _decoders[cls, version] = decoder
+    return decoder
+
+
+def _make_stepping_decoder(cls: type[ProtocolMessage], version: int) -> SteppingDecoder:
+    decoder = generate_stepping_decoder(cls, version, _is_flexible(cls, version))
+    _stepping_decoders[cls, version] = decoder
     return decoder
 
 

@@ -38,6 +38,7 @@ _FIRST_VERSION_WITH_EPOCHS = 9
 class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
     request = OffsetCommitRequest
     parts = (RowPaths(("topics", "partitions"), ("topics", "partitions")),)
+    parts_overlap = True
     elements_max = ANY_ELEMENTS
     groups: GroupService
     metadata: MetadataCache

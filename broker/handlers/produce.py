@@ -47,6 +47,7 @@ from holdfast_log.broker.requests.handler import (
     JoinedContext,
     MayDo,
     RequestContext,
+    RowPaths,
     Shortcut,
     Waits,
 )
@@ -84,6 +85,9 @@ _FIRST_VERSION_THAT_ADDS = 12
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 _MAKE_WAY_MS_MAX = 5_000
 """Longest time for which a request waits for the end of the grant of an owner that is gone."""
+CONDITIONAL_PARTITIONS_MAX = 1_000
+"""Maximum number of partitions in a request with a condition, which is carried out in one turn."""
+_NAMED_TWICE = "the request names a partition more than once"
 _NO_LEADER = LeaderIdAndEpoch()
 """Shared by all responses without a leader; never modified."""
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -93,10 +97,25 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     request = ProduceRequest
     elements_max = ANY_ELEMENTS
+    parts = (RowPaths(("topic_data", "partition_data"), ("responses", "partition_responses")),)
+    parts_overlap = True
     replicas: Replicas
     key_reads: KeyReads
     held_requests: HeldRequests
     verifying: Verifying
+
+    def is_divisible(self, request: ProduceRequest) -> bool:
+        named = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
+        if len(set(named)) != len(named):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
+        has_conditions = any(map(_has_condition, request.topic_data))
+        if has_conditions and len(named) > CONDITIONAL_PARTITIONS_MAX:
+            raise BrokerError(
+                ErrorCode.POLICY_VIOLATION,
+                f"a request with conditions may name {CONDITIONAL_PARTITIONS_MAX} partitions, since all or "
+                "none of its batches are appended: send several requests",
+            )
+        return not has_conditions
 
     def shortcut(self) -> Shortcut | None:
         usual = UsualAppends(self.replicas, self.held_requests)
@@ -193,7 +212,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                     append.fence = RequestFence(data.owner_token, bytes(data.owner_secret))
                 appends.append(append)
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
+            raise BrokerError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
         asked: list[Deferred[None]] = []
         if may_begin:
             if not request.transactional_id:

@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 from holdfast_log.broker.network.handshake import Handshake
 from holdfast_log.broker.network.interfaces import Address, Wire, source_address
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
-from holdfast_log.broker.network.rotation import Rotation
+from holdfast_log.broker.network.rotation import Crowded, Rotation
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.network.turns import ReplySlot as ReplySlot
 from holdfast_log.broker.network.turns import SendingTurn, Turns
@@ -296,6 +296,12 @@ class ServerConnection(Turns):
         if not self._holds:
             self._take_turn()
 
+    def take_turns(self, work: Crowded) -> None:
+        """Do what a long request needs in slices, in rotation with what other connections wait for. No
+        further request is handled before the last one."""
+        self.hold()
+        self._rotation.enqueue(_Held(self, work))
+
     # Called by the wire
 
     def connected(self, wire: Wire) -> None:
@@ -447,3 +453,21 @@ class ServerConnection(Turns):
                     exc_info=error,
                 )
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Work in slices, during which its connection is held."""
+
+    connection: ServerConnection
+    work: Crowded
+
+    def take_slice(self, ends_s: float) -> bool:
+        try:
+            has_more = self.work.take_slice(ends_s)
+        except Exception as error:
+            self.connection._handler_failed(error)
+            return False
+        if not has_more:
+            self.connection.go_on()
+        return has_more

@@ -24,8 +24,8 @@ class Crowded(Protocol):
     """A connection of which several requests wait."""
 
     def take_slice(self, ends_s: float) -> bool:
-        """Handle requests until `ends_s` by the clock: one at least, if any may be handled. Returns whether
-        some are left that may be handled."""
+        """Work until `ends_s` by the clock: on one request at least, if any may be handled. Returns whether
+        something is left that may be done."""
         ...
 
 
@@ -56,12 +56,19 @@ class Rotation:
     def enqueue(self, connection: Crowded) -> None:
         """Give the connection a slice after those that wait already."""
         self._line.append(connection)
-        self._expect_turn()
+        if self._is_due:
+            return
+        if self._spent_s >= TURN_S:
+            # The time between these two looks at the sockets is used up. The next call comes before the
+            # next look, and the one after it behind.
+            self._is_due = True
+            self._clock.callLater(0, self._expect_turn)
+        else:
+            self._expect_turn()
 
     def _expect_turn(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            self._clock.callLater(0, self._take_turn)
+        self._is_due = True
+        self._clock.callLater(0, self._take_turn)
 
     def _take_turn(self) -> None:
         line, clock_s = self._line, self._clock.seconds

@@ -26,10 +26,10 @@ from holdfast_log.broker.requests.handler import (
     Begun,
     Handler,
     RequestContext,
-    RowPaths,
     Shortcut,
 )
-from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, parts_of
+from holdfast_log.broker.requests.long_decoding import LONG_BYTES, LongDecoding
+from holdfast_log.broker.requests.parts import PART_BYTES, Division, PartedRequests, division_of
 from holdfast_log.broker.requests.times import RequestTimes
 from holdfast_log.clients.boot_clock import boot_s
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -56,8 +56,8 @@ from holdfast_log.protocol.headers import (
 from holdfast_log.protocol.schema import (
     MalformedMessage,
     TooManyElements,
-    UnsupportedVersion,
     decode_from,
+    decode_in_steps,
 )
 
 _log = logging.getLogger(__name__)
@@ -93,6 +93,17 @@ class _Route(NamedTuple):
     times: RequestTimes
     follower_times: RequestTimes | None
     """Those of followers' fetches; None for all other APIs."""
+
+
+class _Received(NamedTuple):
+    """What is known of a request besides its body."""
+
+    connection: ServerConnection
+    route: _Route
+    client_id: str
+    correlation_id: int
+    reply: ReplySlot
+    size: int
 
 
 class ForBrokers(Handler[Any, Any]):
@@ -210,6 +221,7 @@ class Dispatcher:
         if quotas is not None and not quotas.is_enforced:
             quotas = None
         began_s = quotas.seconds() if quotas is not None and quotas.measures_time else None
+        route: _Route | None = None
         try:
             begun: Any = False
             if _compiled is not None and quotas is None:
@@ -226,9 +238,7 @@ class Dispatcher:
             if route is None:
                 self._refuse_form(connection, fields, reply)
                 return
-            handler, request_class, version, elements_max, decode, encode, shortcut, times, of_followers = (
-                route
-            )
+            handler, request_class, version, elements_max, decode, encode, shortcut, times, _ = route
             client_id = client_id or ""
             if connection.client_id != client_id:
                 connection.client_id = client_id
@@ -261,34 +271,73 @@ class Dispatcher:
                 connection.refuse(f"{name} requests that are too large", reason)
                 return
             request = None if decode is None else decode(frame, version, position)
-            if request is None:
+            if request is None and len(frame) < LONG_BYTES:
                 request, _ = decode_from(request_class, version, frame, position, elements_max)
-        except TooManyElements as error:
-            limit = f"socket.request.max.elements={self._elements_max}"
-            if elements_max < self._elements_max:
-                limit = f"{handler.request.api.name} requests may have {elements_max}"
-            reason = f"its request has too many elements: {error} ({limit})"
-            connection.refuse("requests with too many elements", reason)
+        except MalformedMessage as error:
+            self._refuse_bytes(connection, route, error)
             return
-        except (MalformedMessage, UnsupportedVersion) as error:
+        received = _Received(connection, route, client_id, correlation_id, reply, len(frame))
+        if request is not None:
+            self._begin(received, request, quotas, began_s)
+            return
+
+        steps = decode_in_steps(request_class, version, frame, position, elements_max)
+        LongDecoding(
+            connection,
+            steps,
+            self.clock_s,
+            lambda request, spent_s: self._begin_decoded(received, request, quotas, began_s, spent_s),
+            lambda error: self._refuse_bytes(connection, route, error),
+        ).begin()
+
+    def _begin_decoded(
+        self,
+        received: _Received,
+        request: Request[Any],
+        quotas: ClientQuotas | None,
+        began_s: float | None,
+        spent_s: float,
+    ) -> None:
+        """Handle a request that was decoded in turns, which has taken `spent_s` so far."""
+        if quotas is not None and began_s is not None:
+            began_s = quotas.seconds() - spent_s
+        self._begin(received, request, quotas, began_s)
+
+    def _refuse_bytes(
+        self, connection: ServerConnection, route: _Route | None, error: MalformedMessage
+    ) -> None:
+        """Close the connection, which has sent bytes that are no valid request, or one that is too long."""
+        if route is None or not isinstance(error, TooManyElements):
             reason = f"it sent bytes that are not a valid request: {error}"
             connection.refuse("bytes that are not a valid request", reason)
             return
-        if of_followers is not None and _is_of_follower(request, version):
-            times = of_followers
+        limit = f"socket.request.max.elements={self._elements_max}"
+        if route.elements_max < self._elements_max:
+            limit = f"{route.handler.request.api.name} requests may have {route.elements_max}"
+        reason = f"its request has too many elements: {error} ({limit})"
+        connection.refuse("requests with too many elements", reason)
+
+    def _begin(
+        self, received: _Received, request: Request[Any], quotas: ClientQuotas | None, began_s: float | None
+    ) -> None:
+        """Handle a request that has been decoded. `began_s` is when that began, if its time is measured."""
+        connection, route, client_id, correlation_id, reply, size = received
+        handler, version, times = route.handler, route.version, route.times
+        if route.follower_times is not None and _is_of_follower(request, version):
+            times = route.follower_times
         if quotas is None:
             plain = RemoteCall(
-                self, connection, version, client_id, correlation_id, request, reply, encode, times
+                self, connection, version, client_id, correlation_id, request, reply, route.encode, times
             )
-            self._run(handler, plain, request, len(frame))
+            self._run(handler, plain, request, size)
             if reply.parts is None:
                 plain.parked_s = self.clock_s()
             return
         charged = ChargedCall(
-            self, connection, version, client_id, correlation_id, request, reply, encode, times
+            self, connection, version, client_id, correlation_id, request, reply, route.encode, times
         )
         charged.begin(quotas, began_s)
-        self._run(handler, charged, request, len(frame))
+        self._run(handler, charged, request, size)
         charged.suspend()
         if reply.parts is None:
             charged.parked_s = self.clock_s()
@@ -348,7 +397,7 @@ class Dispatcher:
         """Handle a request, or `finish` one that has been begun, and answer it. Its `size` in bytes says
         whether it may have many rows."""
         try:
-            parts = parts_of(handler, request) if size > PART_BYTES and handler.parts else None
+            parts = division_of(handler, request) if size > PART_BYTES and handler.parts else None
             if finish is not None:
                 answer = finish(context)
             elif parts is None or self._parted is None:
@@ -364,7 +413,8 @@ class Dispatcher:
             context.answer(answer)
             return
         answer.addCallbacks(
-            context.answer, lambda failure: self._fail_later(handler, context, request, failure)
+            lambda response: _give(context, response),
+            lambda failure: self._fail_later(handler, context, request, failure),
         )
         answer.addErrback(
             lambda failure: self.log.error(
@@ -378,8 +428,8 @@ class Dispatcher:
         handler: AnyHandler,
         context: RequestContext,
         request: Request[Any],
-        parts: RowPaths,
-    ) -> Deferred[Response]:
+        parts: Division,
+    ) -> Deferred[Response | None]:
         """Answer a request of many rows. Later requests of its connection wait for it."""
         connection = context.connection
         answer = ensureDeferred(parted.answer(handler, context, request, parts))
@@ -437,6 +487,14 @@ def _new_times(api: Api, version: int) -> tuple[RequestTimes, RequestTimes | Non
     if api.key != FETCH_KEY:
         return RequestTimes(api.name, version), None
     return RequestTimes("FetchConsumer", version), RequestTimes("FetchFollower", version)
+
+
+def _give(context: RequestContext, response: Response | None) -> None:
+    """Answer a request. None: its parts want no answer."""
+    if response is None:
+        context.answer_nothing()
+    else:
+        context.answer(response)
 
 
 def _may_be_large(connection: ServerConnection, handler: AnyHandler) -> bool:

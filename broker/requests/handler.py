@@ -278,6 +278,10 @@ class Handler(Generic[Q, R]):
     """For a handler whose rows do not depend on one another: a long request is handled in parts, by calls of
     `handle` with a few rows each. Of several entries the first whose outermost array has elements counts."""
 
+    parts_overlap: ClassVar[bool] = False
+    """Whether a part of a long request is handled before the one before it is answered. It is for parts that
+    wait for replication: they wait together."""
+
     elements_max: ClassVar[int] = PLAIN_ELEMENTS_MAX
     """Maximum number of elements in a client's request, beside `socket.request.max.elements`. It is small
     unless long requests are handled in parts, or the handler itself makes its answer in turns
@@ -290,6 +294,11 @@ class Handler(Generic[Q, R]):
         exception is logged, and `failed` gets UNKNOWN_SERVER_ERROR.
         """
         raise NotImplementedError
+
+    def is_divisible(self, request: Q) -> bool:
+        """Whether this request with many rows is handled in parts. A BrokerError is the answer to each of its
+        rows, of which none is handled."""
+        return True
 
     def shortcut(self) -> Shortcut | None:
         """The shortcut for usual requests; None if there is none."""

@@ -9,6 +9,8 @@ answer are priced and encoded as all long answers are (`LongAnswers`).
 from __future__ import annotations
 
 import copy
+import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, groupby, islice
@@ -16,15 +18,15 @@ from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.requests.answers import AnswerRows, LongAnswer, LongAnswers
+from holdfast_log.broker.requests.answers import AnswerAbandoned, AnswerRows, LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, InnerContext, RequestContext, RowPaths
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError
 
-PART_ROWS = 200
+PART_ROWS = 100
 """Maximum number of rows handled in one turn. The dearest take 50 µs each: an offset that is committed."""
 
-PART_BYTES = 2048
+PART_BYTES = 1024
 """Requests with fewer bytes are not looked at: they have few rows."""
 
 PART_PRICE = PART_ROWS * 128
@@ -35,14 +37,29 @@ _Place: TypeAlias = tuple[Any, ...]
 """A row, after the rows that it is nested in."""
 
 
-def parts_of(handler: _AnyHandler, request: Request[Any]) -> RowPaths | None:
-    """Where the request's rows are if there are so many that it is handled in parts; None otherwise."""
-    for parts in handler.parts:
-        rows = getattr(request, parts.asked[0])
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How a request is handled in parts: where its rows are, and why all of them are refused, if so."""
+
+    paths: RowPaths
+    refusal: BrokerError | None = None
+
+
+def division_of(handler: _AnyHandler, request: Request[Any]) -> Division | None:
+    """How the request is handled in parts if it has so many rows; None if it is handled as a whole."""
+    for paths in handler.parts:
+        rows = getattr(request, paths.asked[0])
         if rows:
-            beyond = next(islice(_places(rows, parts.asked[1:]), PART_ROWS, None), None)
-            return None if beyond is None else parts
+            beyond = next(islice(_places(rows, paths.asked[1:]), PART_ROWS, None), None)
+            return None if beyond is None else _division(handler, request, paths)
     return None
+
+
+def _division(handler: _AnyHandler, request: Request[Any], paths: RowPaths) -> Division | None:
+    try:
+        return Division(paths) if handler.is_divisible(request) else None
+    except BrokerError as error:
+        return Division(paths, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +69,50 @@ class PartedRequests:
     answers: LongAnswers
 
     async def answer(
-        self, handler: _AnyHandler, context: RequestContext, request: Request[Any], parts: RowPaths
-    ) -> Response:
-        """The answer to all parts of the request. Raises AnswerAbandoned once the client has gone."""
+        self, handler: _AnyHandler, context: RequestContext, request: Request[Any], division: Division
+    ) -> Response | None:
+        """The answer to all parts of the request; None if they want none. Raises AnswerAbandoned once the
+        client has gone."""
         try:
-            return await self._answer(handler, context, request, parts, None)
+            return await self._answer(handler, context, request, division.paths, division.refusal)
         except _TooLong as error:
-            return await self._answer(handler, context, request, parts, error.why)
+            return await self._answer(handler, context, request, division.paths, error.why)
 
     async def _answer(
         self,
         handler: _AnyHandler,
         context: RequestContext,
         request: Request[Any],
-        parts: RowPaths,
+        paths: RowPaths,
         refusal: BrokerError | None,
-    ) -> Response:
+    ) -> Response | None:
         """The answer; with a `refusal`, that of a request which is refused with it."""
         with self.answers.begin(context, request.api.response) as answer:
             joined: Response | None = None
-            rows = _JoinedRows(answer, parts.answered[1:])
-            for part in _requests(request, parts.asked):
+            rows = _JoinedRows(answer, paths.answered[1:])
+            begun: deque[_Begun] = deque()
+            ahead = sys.maxsize if handler.parts_overlap else 0
+
+            async def finish_first() -> None:
+                nonlocal joined
+                response = await begun.popleft().outcome(answer, handler)
+                if response is None:
+                    return
+                joined = _join(joined, response)
+                for row in getattr(response, paths.answered[0]):
+                    rows.add(row)
+
+            for part in _requests(request, paths.asked):
                 await answer.turn(PART_PRICE)
-                response = await _handled(answer, handler, part, refusal)
+                begun.append(_begin(answer.context, handler, part, refusal))
+                while begun and (len(begun) > ahead or begun[0].is_done):
+                    await finish_first()
                 if refusal is None and answer.made_bytes > self.answers.limits.answer_bytes_max:
                     raise _TooLong(answer.too_long)
-                joined = _join(joined, response)
-                for row in getattr(response, parts.answered[0]):
-                    rows.add(row)
-            assert joined is not None, "a request in parts has rows"
-            setattr(joined, parts.answered[0], rows.finish())
+            while begun:
+                await finish_first()
+            if joined is not None:
+                setattr(joined, paths.answered[0], rows.finish())
             return joined
 
 
@@ -90,24 +121,51 @@ class _TooLong(Exception):
         self.why = why
 
 
-async def _handled(
-    answer: LongAnswer, handler: _AnyHandler, part: Request[Any], refusal: BrokerError | None
-) -> Response:
-    context = _PartContext(answer.context)
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A part that a handler has been given. `answer` is None if the part wants no answer."""
+
+    context: RequestContext
+    part: Request[Any]
+    answer: Response | Deferred[Any] | None
+
+    @property
+    def is_done(self) -> bool:
+        return not isinstance(self.answer, Deferred) or self.answer.called
+
+    async def outcome(self, whole: LongAnswer, handler: _AnyHandler) -> Response | None:
+        """The answer to the part, as soon as there is one."""
+        if not isinstance(self.answer, Deferred):
+            return self.answer
+        try:
+            response = await whole.outcome(self.answer)
+        except BrokerError as error:
+            return _refused(self.context, handler, self.part, error)
+        assert response is None or isinstance(response, Response), f"{handler} has answered {response}"
+        return response
+
+
+def _begin(
+    whole: RequestContext, handler: _AnyHandler, part: Request[Any], refusal: BrokerError | None
+) -> _Begun:
+    """Have the part handled, or refused."""
+    context = _PartContext(whole)
     try:
         if refusal is not None:
             raise refusal
         given = handler.handle(context, part)
-        response: Any = context.answered if given is None else given
-        if isinstance(response, Deferred):
-            response = await answer.outcome(response)
     except BrokerError as error:
-        refused: Response | None = handler.failed(context, part, error)
-        if refused is None:
-            raise
-        return refused
-    assert isinstance(response, Response), f"{handler} has answered {response}"
-    return response
+        return _Begun(context, part, _refused(context, handler, part, error))
+    return _Begun(context, part, context.answered if given is None else given)
+
+
+def _refused(
+    context: RequestContext, handler: _AnyHandler, part: Request[Any], error: BrokerError
+) -> Response:
+    refused: Response | None = handler.failed(context, part, error)
+    if refused is None:
+        raise error
+    return refused
 
 
 class _PartContext(InnerContext):
@@ -121,6 +179,13 @@ class _PartContext(InnerContext):
 
     def answer(self, response: Response) -> None:
         self.answered.callback(response)
+
+    def answer_nothing(self) -> None:
+        self.answered.callback(None)
+
+    def close(self, reason: str) -> None:
+        super().close(reason)
+        self.answered.errback(AnswerAbandoned())
 
 
 def _join(joined: Response | None, response: Response) -> Response:

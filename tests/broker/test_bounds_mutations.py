@@ -13,19 +13,22 @@ import pytest
 
 from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.tls import handshakes
 from holdfast_log.broker.network.tls.handshakes import Handshakes, Handshaking
 from holdfast_log.broker.ownership import audit_lines, limits
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
-from holdfast_log.broker.requests import answers, parts
+from holdfast_log.broker.requests import answers, dispatch, parts
 from holdfast_log.broker.requests.answers import LongAnswer
 from holdfast_log.protocol.errors import BrokerError
 from tests.broker import test_answers as of_answers
+from tests.broker import test_dispatch as of_dispatch
 from tests.broker import test_parts as of_parts
 from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.network import test_connection as of_connection
+from tests.broker.network import test_rotation as of_rotation
 from tests.broker.network.tls import test_handshakes as of_handshakes
 from tests.broker.ownership import test_limits as of_ownership
 from tests.broker.quotas import test_store as of_quotas
@@ -66,6 +69,12 @@ def counted_twice(self: TableState, key: Any, coming_bytes: int = 0) -> None:
     _weigh(self, key, coming_bytes)
 
 
+def enqueue_at_once(self: Rotation, connection: Any) -> None:
+    self._line.append(connection)
+    if not self._is_due:
+        self._expect_turn()
+
+
 MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "an answer may have any length": (
         LongAnswer, "reserve", lambda self, price: True,
@@ -77,6 +86,18 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "a part of a request may have any number of rows": (
         parts, "PART_ROWS", _MANY,
         of_parts.test_a_long_request_is_handled_in_parts_and_answered_as_if_at_once,
+    ),
+    "a long request is decoded in one turn": (
+        dispatch, "LONG_BYTES", _MANY,
+        of_dispatch.test_a_long_request_is_decoded_in_turns_and_others_go_first,
+    ),
+    "the next request of a connection overtakes one that is decoded in turns": (
+        ServerConnection, "hold", nothing,
+        of_dispatch.test_a_long_request_is_decoded_in_turns_and_others_go_first,
+    ),
+    "the line goes on before the next look at the sockets": (
+        Rotation, "enqueue", enqueue_at_once,
+        of_rotation.test_a_long_request_ends_the_time_before_the_next_look_at_the_sockets,
     ),
     "any number of users, clients and addresses has quotas": (
         QuotaStore, "_has_quota", lambda self, *entity: False,

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
+from holdfast_log.broker.network.rotation import SLICE_S, Rotation
 from holdfast_log.broker.requests import dispatch
 from holdfast_log.broker.requests.dispatch import CLIENT_BYTES_MAX, INTERNAL_ELEMENTS_FACTOR, Dispatcher
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
@@ -40,6 +41,8 @@ from holdfast_log.protocol.schema import decode_from
 from tests.models.wires import FakeWire
 
 ELEMENTS_MAX = 4
+LONG = 20_000
+"""Elements of a request that takes many slices to decode."""
 
 
 class Clients(Handler[MetadataRequest, MetadataResponse]):
@@ -48,6 +51,17 @@ class Clients(Handler[MetadataRequest, MetadataResponse]):
 
     def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         return MetadataResponse(brokers=[], controller_id=1, topics=[])
+
+
+class Counting(Clients):
+    """Notes how many topics each request has."""
+
+    def __init__(self, handled: list[int]) -> None:
+        self._handled = handled
+
+    def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        self._handled.append(len(request.topics or ()))
+        return super().handle(context, request)
 
 
 class Brokers(Handler[StopReplicaRequest, StopReplicaResponse]):
@@ -251,6 +265,71 @@ class TestCompiled:
         connection.frames_received([memoryview(bytearray(frame))])
         assert "not a valid request" in str(connection.close_reason)
         assert self.called == ["decode"]
+
+
+class LongRequests:
+    """Two connections whose long requests are decoded in turns. Each look at the clock takes a tenth of a
+    slice."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.handled: list[int] = []
+        dispatcher = Dispatcher(RepeatedLog(self.clock), clock_s=self.look)
+        dispatcher.add([Counting(self.handled)])
+        self.rotation = Rotation(self.clock)
+        self.wire, self.other_wire = FakeWire(), FakeWire()
+        limits = ConnectionLimits(1 << 20, 1 << 20, 100)
+        self.connection, self.other = (
+            ServerConnection(
+                number, "P", wire.peer, dispatcher.dispatch, limits, self.clock, rotation=self.rotation
+            )
+            for number, wire in enumerate((self.wire, self.other_wire))
+        )
+        self.connection.connected(self.wire)
+        self.other.connected(self.other_wire)
+
+    def look(self) -> float:
+        self.clock.rightNow += SLICE_S / 10  # type: ignore[attr-defined]
+        return self.clock.seconds()
+
+    def turns(self) -> int:
+        """Take turns until none is due. Returns their number."""
+        count = 0
+        while due := [call for call in self.clock.calls if call.getTime() <= self.clock.seconds()]:
+            self.clock.calls.remove(due[0])
+            due[0].called = 1
+            due[0].func()
+            count += 1
+        return count
+
+
+def test_a_long_request_is_decoded_in_turns_and_others_go_first() -> None:
+    world = LongRequests()
+    send(world.connection, metadata_of(LONG))
+    assert not world.handled
+    send(world.connection, metadata_of(2))
+    send(world.other, metadata_of(1))
+    assert world.handled == [1], "the other client waits for it, or its own next request overtakes it"
+    assert world.turns() > LONG / 32 / 20
+    assert world.handled == [1, LONG, 2]
+    assert [len(list(wire.frames())) for wire in (world.wire, world.other_wire)] == [2, 1]
+
+
+def test_a_long_request_that_is_found_malformed_later_closes_the_connection() -> None:
+    world = LongRequests()
+    request = encode_request(metadata_of(LONG), MetadataRequest.api.max_version, 1, "test")
+    world.connection.frames_received([memoryview(bytearray(join_parts(request)[4:-8]))])
+    assert not world.connection.is_closed
+    world.turns()
+    assert "not a valid request" in str(world.connection.close_reason) and not world.handled
+
+
+def test_a_client_that_goes_ends_the_decoding_of_its_request() -> None:
+    world = LongRequests()
+    send(world.connection, metadata_of(LONG))
+    world.connection.close("gone")
+    assert world.turns() <= 2
+    assert not world.handled and not world.rotation.waiting
 
 
 class TestTimes:

@@ -38,7 +38,7 @@ from holdfast_log.protocol.messages.list_offsets import (
 from tests.models.wires import FakeWire
 
 ROWS = 5 * PART_ROWS + 7
-WITH_OWN_LIMITS = {"Produce", "Fetch", "Renew", "Release", "Resume"}
+WITH_OWN_LIMITS = {"Fetch", "Renew", "Release", "Resume"}
 """They bound the work of a request by its bytes, by limits of their own, or by what a connection may hold."""
 
 
@@ -64,6 +64,19 @@ class Looking(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         self, context: RequestContext, request: ListOffsetsRequest, error: BrokerError
     ) -> ListOffsetsResponse:
         return _answer(request, error.code)
+
+
+class Overlapping(Looking):
+    parts_overlap = True
+
+
+class Undivided(Looking):
+    """Handles a request whose first topic is "whole" as a whole, and refuses one with "refused"."""
+
+    def is_divisible(self, request: ListOffsetsRequest) -> bool:
+        if request.topics[0].name == "refused":
+            raise BrokerError(ErrorCode.POLICY_VIOLATION)
+        return request.topics[0].name != "whole"
 
 
 def _answer(request: ListOffsetsRequest, code: int) -> ListOffsetsResponse:
@@ -210,6 +223,44 @@ def test_a_part_that_waits_costs_no_turns() -> None:
     waiting.pop().callback(None)
     world.turns()
     assert len(world.answered()) == 1
+
+
+def test_parts_that_overlap_wait_together() -> None:
+    waiting: list[Deferred[None]] = []
+
+    def ready() -> Deferred[None]:
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    handler = Overlapping(ready)
+    world = World(handler)
+    request = asking(("b", ROWS))
+    world.send(request)
+    world.turns()
+    assert sum(map(len, handler.handled)) == ROWS, "a part has waited for the answer to another"
+    for each in reversed(waiting):
+        assert not world.answered()
+        each.callback(None)
+        world.turns()
+    assert world.answered() == [_answer(request, 0)]
+
+
+def test_a_request_that_is_indivisible_is_handled_as_a_whole() -> None:
+    handler = Undivided()
+    world = World(handler)
+    request = asking(("whole", ROWS))
+    world.send(request)
+    assert handler.handled == [list(range(ROWS))] and world.answered() == [_answer(request, 0)]
+
+
+def test_a_request_that_must_not_be_divided_is_refused_in_turns() -> None:
+    handler = Undivided()
+    world = World(handler)
+    request = asking(("refused", ROWS))
+    world.send(request)
+    assert world.turns() >= ROWS // PART_ROWS
+    assert not handler.handled
+    assert world.answered() == [_answer(request, ErrorCode.POLICY_VIOLATION)]
 
 
 def test_a_client_that_goes_ends_the_work() -> None:

@@ -50,6 +50,7 @@ from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.authorization import Authorizer
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.requests.parts import PartedRequests
 from holdfast_log.broker.transactions.settings import TransactionVersionSetting
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -247,14 +248,15 @@ class World:
         self.logs.add_failure_listener(self.roles.directory_failed)
         self.quota_limits = QuotaLimits(QuotaSettings())
         self.quotas = client_quotas(self.quota_limits, self.clock)
+        self.answers = LongAnswers(self.clock)
         self.dispatcher = Dispatcher(
             RepeatedLog(self.clock),
             authorizer=authorizer,
             quotas=self.quotas,
+            parted=PartedRequests(self.answers),
             clock_s=self.clock.seconds,
         )
         held = HeldRequests()
-        self.answers = LongAnswers(self.clock)
         decompression = DecompressionBudget(self.workers, DecompressionLimits(decompression_max_bytes))
         self.verifying = Verifying(self.replicas, self.clock, AddingLimits(100, 20))
         self.verifying.verifier = ConfirmsAll()

@@ -27,7 +27,16 @@ from tests.hostile.furnished import furnish, probed_broker
 from tests.hostile.generator import Variant, World, served_apis, variants
 from tests.hostile.kept_rows import KeptRows
 from tests.hostile.neighbour import Kind, Pace, running_neighbour
-from tests.hostile.report import LEFT_BYTES_MAX, Row, failed_row, over_limits, section, size, table
+from tests.hostile.report import (
+    LEFT_BYTES_MAX,
+    TURN_MS_MAX,
+    Row,
+    failed_row,
+    over_limits,
+    section,
+    size,
+    table,
+)
 from tests.hostile.sending import (
     ANSWER_TIMEOUT_S,
     REPEATED_TIMEOUT_S,
@@ -203,6 +212,8 @@ def attack_api(
         note(f"{attacked.slowest}")
         for text in row.over():
             note(f"OVER {row.name}: {text}")
+        if row.longest_ms > TURN_MS_MAX:
+            note(row.where)
         kept.add(row)
 
 

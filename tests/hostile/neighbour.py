@@ -33,7 +33,7 @@ from tests.models.batches import batch
 TOPIC = "neighbour"
 _ROUND_S = 0.01
 """A round begins so long after the last one began, or at once where that one took longer."""
-_SAMPLE = struct.Struct("<ddd")
+_SAMPLE = struct.Struct("<dddd")
 _WAIT_S = 120.0
 _POLL_S = 0.01
 
@@ -81,7 +81,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def _pace(rounds: Sequence[tuple[float, ...]]) -> Pace:
-    return pace_of([took_ms for _, took_ms, _ in rounds], [work_ms for *_, work_ms in rounds])
+    return pace_of([took_ms for *_, took_ms, _ in rounds], [work_ms for *_, work_ms in rounds])
 
 
 class Neighbour:
@@ -91,7 +91,8 @@ class Neighbour:
         self._process = process
         self._path = path
         self._read_bytes = 0
-        self._rounds: list[tuple[float, ...]] = []  # when each began, by the monotonic clock; ms; work in ms
+        # When each began and ended, by the monotonic clock; ms, without end if it failed; work in ms.
+        self._rounds: list[tuple[float, ...]] = []
 
     def pace(self, began_s: float, ended_s: float, wait_s: float = _WAIT_S) -> Pace:
         """The rounds that fell into this time, wholly or in part. The last one is waited for: one that the
@@ -101,15 +102,15 @@ class Neighbour:
             if self._process.poll() is not None:
                 raise ChildProcessError("the neighbour has ended; its message is above")
             if time.monotonic() > waits_until_s:
-                return _pace([*self._within(began_s, ended_s), (0.0, math.inf, 0.0)])
+                return _pace([*self._within(began_s, ended_s), (0.0, 0.0, math.inf, 0.0)])
             time.sleep(_POLL_S)
         # A short time may lie between two rounds.
         return _pace(list(self._within(began_s, ended_s)) or self._rounds[-1:])
 
     def _within(self, began_s: float, ended_s: float) -> Iterator[tuple[float, ...]]:
         for each in self._rounds:
-            at_s, took_ms, _ = each
-            if at_s <= ended_s and (at_s >= began_s or at_s + took_ms / 1000 >= began_s):
+            at_s, until_s, *_ = each
+            if at_s <= ended_s and until_s >= began_s:
                 yield each
 
     def _read(self) -> bool:
@@ -153,7 +154,9 @@ def order(socket: RawSocket) -> None:
 
 def produce_and_fetch(socket: RawSocket) -> None:
     """Append a record, and read it."""
-    produced = PartitionProduceData(index=0, records=batch(b"x" * 100))
+    # Records of long ago would soon be too old for the topic, and be deleted before they are read.
+    records = batch(b"x" * 100, timestamp=int(time.time() * 1000))
+    produced = PartitionProduceData(index=0, records=records)
     request = ProduceRequest(
         acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[produced])]
     )
@@ -196,7 +199,7 @@ def take_rounds(path: Path, port: int, act: Callable[[RawSocket], None], work_s:
                         print(f"neighbour: {error!r}", file=sys.stderr, flush=True)
                         is_open, took_s = False, math.inf
                     worked_s = work_s() - work_before_s
-                    file.write(_SAMPLE.pack(began_s, took_s * 1000, worked_s * 1000))
+                    file.write(_SAMPLE.pack(began_s, time.monotonic(), took_s * 1000, worked_s * 1000))
                     time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
 
 

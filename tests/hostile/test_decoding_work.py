@@ -1,4 +1,5 @@
-"""Decoding a request is one turn's work: the limit of elements bounds it for every API.
+"""Decoding a request is little work: the limit of elements bounds it for every API, and what a long one takes
+is done in steps.
 
 It is counted in calls, of Python's functions and of compiled ones, because the time depends on what else the
 machine does. A call and what follows it takes 0.2 µs on a quiet machine: all that are allowed take 20 ms.
@@ -16,10 +17,11 @@ import pytest
 from holdfast_log.protocol.api import Api
 from holdfast_log.protocol.generated_decoders import uuid_of
 from holdfast_log.protocol.headers import request_fields
-from holdfast_log.protocol.schema import decode_from
+from holdfast_log.protocol.schema import decode_from, decode_in_steps
 from tests.hostile.generator import World, elements_max, frame, served_apis, variants
 
 CALLS_MAX = 100_000
+STEP_CALLS_MAX = 10_000
 REQUEST_BYTES = 4 << 20
 WORLD = World(
     broker_id=1,
@@ -55,6 +57,10 @@ def test_decoding_the_costliest_requests_takes_few_calls(api: Api) -> None:
             most = elements_max(api)
             calls = calls_of(partial(decode_from, api.request, version, data, position, most))
             assert calls <= CALLS_MAX, f"version {version}, {variant}"
+            steps = decode_in_steps(api.request, version, data, position, most)
+            for _ in decode_in_steps(api.request, version, data, position, most):
+                calls = calls_of(partial(next, steps, None))
+                assert calls <= STEP_CALLS_MAX, f"a step of version {version}, {variant}"
 
 
 def test_an_id_is_the_same_as_the_constructors() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.catalog import APIS
-from holdfast_log.protocol.schema import ProtocolMessage, decode_from, encode
+from holdfast_log.protocol.schema import ProtocolMessage, decode_from, decode_in_steps, encode
 from tests.protocol.strategies import every_version, messages, version_id
 
 EVERY_VERSION = pytest.mark.parametrize(("cls", "version"), every_version(), ids=version_id)
@@ -26,8 +26,19 @@ def test_decoding_gives_back_what_was_encoded(cls: type[ProtocolMessage], versio
         again, end = decode_from(cls, version, other_bytes + encoded + other_bytes, len(other_bytes))
         assert again == message
         assert end == len(other_bytes) + len(encoded)
+        assert _decoded_in_steps(cls, version, encoded) == message
 
     round_trip()
+
+
+def _decoded_in_steps(cls: type[ProtocolMessage], version: int, encoded: bytes) -> ProtocolMessage:
+    steps = decode_in_steps(cls, version, memoryview(encoded), 0, len(encoded))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            assert isinstance(end.value, cls)
+            return end.value
 
 
 def test_apis_are_known_by_their_keys_and_know_their_messages() -> None:

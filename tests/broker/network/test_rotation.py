@@ -118,9 +118,55 @@ def test_long_requests_that_arrive_together_have_turns_of_their_own(key: int, in
     for connection in connections:
         connection.frames_received([memoryview(frame)])
     assert len(broker.handled) == in_one_turn
+    if broker.rotation.waiting:
+        broker.turn()
     while broker.rotation.waiting:
         assert broker.turn() == pytest.approx(broker.request_s)
     assert len(broker.handled) == 4
+
+
+def test_a_long_request_ends_the_time_before_the_next_look_at_the_sockets() -> None:
+    broker = Broker()
+    broker.request_s = 20 * TURN_S
+    send(broker.connect(), 2)
+    assert len(broker.handled) == 1
+    assert broker.turn() == 0.0, "two long requests are handled without a look at the sockets between them"
+    assert broker.turn() == pytest.approx(broker.request_s)
+
+
+def test_work_in_slices_takes_turns_and_holds_its_connection() -> None:
+    broker = Broker()
+    connection = broker.connect()
+    left = [3]
+
+    class Work:
+        def take_slice(self, ends_s: float) -> bool:
+            assert ends_s > broker.clock.seconds()
+            broker.clock.rightNow = ends_s  # type: ignore[attr-defined]
+            left[0] -= 1
+            return left[0] > 0
+
+    connection.take_turns(Work())
+    send(connection, 1)
+    assert not broker.handled
+    while broker.rotation.waiting:
+        broker.turn()
+    assert left == [0] and len(broker.handled) == 1
+
+
+def test_work_in_slices_that_fails_closes_its_connection_and_no_other() -> None:
+    broker = Broker()
+    connection = broker.connect()
+
+    class Work:
+        def take_slice(self, ends_s: float) -> bool:
+            raise RuntimeError("no")
+
+    connection.take_turns(Work())
+    other = broker.flood(1, 60)
+    while broker.rotation.waiting:
+        broker.turn()
+    assert connection.is_closed and not other.is_closed and len(broker.handled) == 60
 
 
 def test_requests_that_take_no_time_end_their_slice_by_their_number() -> None:

@@ -1,0 +1,124 @@
+"""Produce requests that name very many partitions: handled in parts, answered as if at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast_log.broker.handlers.produce import CONDITIONAL_PARTITIONS_MAX
+from holdfast_log.broker.requests.parts import PART_ROWS
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.broker.world import Client, World
+from tests.models.batches import batch
+
+LED = 2 * PART_ROWS + 3
+"""Partitions of the topic that the broker leads."""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    for index in range(LED):
+        world.assign("t", index)
+    return world
+
+
+def data_for(index: int, expected_offset: int = -1) -> PartitionProduceData:
+    return PartitionProduceData(index=index, records=batch(b"a"), expected_offset=expected_offset)
+
+
+def produce(rows: list[PartitionProduceData], acks: int = -1, topic: str = "t") -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=rows)]
+    )
+
+
+def answer_of(world: World, client: Client, request: ProduceRequest) -> list[tuple[int, int]]:
+    """Index and error of each partition in the answer, in its order."""
+    client.ask(request)
+    turns(world)
+    (answer,) = client.answers()
+    assert isinstance(answer, ProduceResponse)
+    (topic,) = answer.responses
+    return [(row.index, row.error_code) for row in topic.partition_responses]
+
+
+def turns(world: World) -> None:
+    for _ in range(LED):
+        world.clock.advance(0)
+
+
+def ends(world: World) -> set[int]:
+    return {world.replicas.partition("t", index).log.log_end_offset for index in range(LED)}
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_every_partition_is_appended_once_and_answered_in_its_order(world: World, acks: int) -> None:
+    rows = [data_for(index) for index in range(LED + 2)]
+    answered = answer_of(world, world.client(), produce(rows, acks))
+    assert answered == [(index, 0) for index in range(LED)] + [
+        (index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in (LED, LED + 1)
+    ]
+    assert ends(world) == {1}
+
+
+def test_what_waits_for_replication_waits_together(world: World) -> None:
+    for index in range(LED):
+        world.assign("r", index, replicas=(1, 2))
+    client = world.client()
+    rows = [data_for(index) for index in range(LED)]
+    client.ask(
+        ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="r", partition_data=rows)])
+    )
+    turns(world)
+    assert client.answers() == []
+    assert {world.replicas.partition("r", index).log.log_end_offset for index in range(LED)} == {1}
+    world.clock.advance(1)
+    turns(world)
+    (answer,) = client.answers()
+    (topic,) = answer.responses
+    assert {row.error_code for row in topic.partition_responses} == {ErrorCode.REQUEST_TIMED_OUT}
+
+
+def test_without_acknowledgement_there_is_no_answer_and_the_next_request_is_handled(world: World) -> None:
+    client = world.client()
+    client.ask(produce([data_for(index) for index in range(LED)], acks=0))
+    turns(world)
+    assert client.answers() == [] and ends(world) == {1}
+    assert answer_of(world, client, produce([data_for(0)])) == [(0, 0)]
+
+
+def test_a_failure_without_acknowledgement_closes_the_connection(world: World) -> None:
+    client = world.client()
+    client.ask(produce([data_for(index) for index in range(LED, 2 * LED)], acks=0))
+    turns(world)
+    assert client.connection.is_closed and world.answers.waiting == 0
+
+
+def test_a_partition_that_is_named_twice_fails_the_whole_request(world: World) -> None:
+    rows = [data_for(index) for index in (*range(LED), 0)]
+    answered = answer_of(world, world.client(), produce(rows))
+    assert {code for _, code in answered} == {ErrorCode.INVALID_REQUEST} and len(answered) == LED + 1
+    assert ends(world) == {0}
+
+
+def test_a_request_with_a_condition_is_carried_out_as_a_whole(world: World) -> None:
+    rows = [data_for(index, 0 if index < LED - 1 else 7) for index in range(LED)]
+    answered = dict(answer_of(world, world.client(), produce(rows)))
+    assert 0 not in answered.values() and ends(world) == {0}
+    answered = dict(answer_of(world, world.client(), produce([data_for(index, 0) for index in range(LED)])))
+    assert set(answered.values()) == {0} and ends(world) == {1}
+
+
+def test_a_request_with_conditions_may_name_so_many_partitions(world: World) -> None:
+    rows = [data_for(index, 0) for index in range(CONDITIONAL_PARTITIONS_MAX + 1)]
+    answered = answer_of(world, world.client(), produce(rows))
+    assert {code for _, code in answered} == {ErrorCode.POLICY_VIOLATION}
+    assert ends(world) == {0}
