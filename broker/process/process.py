@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -35,6 +34,7 @@ from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.process import pid_file
 from holdfast_log.broker.process.cluster_secret import read_cluster_secret
+from holdfast_log.broker.process.collecting import Collecting
 from holdfast_log.broker.process.descriptors import raise_limit, shares
 from holdfast_log.broker.process.directory_locks import DirectoryInUse, DirectoryLocks
 from holdfast_log.broker.process.lean_reactor import make_lean
@@ -61,10 +61,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _reactor = cast(Any, _installed)
-
-_GC_THRESHOLDS = (50_000, 20, 50)
-"""Higher than Python's defaults: a full collection walks all objects while every client waits, and the hot
-paths leave no reference cycles."""
 
 _SWITCH_INTERVAL_S = 0.0005
 """For how long a worker thread that runs Python may keep the reactor waiting; Python's default is 5 ms."""
@@ -203,10 +199,7 @@ class BrokerProcess:
             temporary.replace(self._ready_file)
         self._broker.announce()
         tell(READY, "serving")
-        # The objects built so far live as long as the process: exclude them from garbage collections.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        Collecting(_reactor).begin()
 
     def _start_failed(self, failure: Failure) -> None:
         if self._is_stopping:
