@@ -38,7 +38,7 @@ class FileCopy:
         self.is_done = False
 
     def advance(self, length: int) -> None:
-        """Copy about so many bytes more."""
+        """Copy so many bytes more, if the file has them."""
         if self.size == 0:
             self._disk.remove(self._target)
         with _reading():
@@ -47,7 +47,7 @@ class FileCopy:
         end = self.size + length
         while self.size < end:
             with _reading():
-                part = source.pread(_PART_BYTES, self.size)
+                part = source.pread(min(_PART_BYTES, end - self.size), self.size)
             if not part:
                 target.fsync()
                 self.is_done = True

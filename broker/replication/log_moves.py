@@ -1,9 +1,10 @@
 """Moves replicas between the log directories of this broker while they are in use (KIP-113).
 
 One log moves at a time. Workers copy its closed segments into a directory `<topic>-<partition>.<id>-future`
-of the target; the log is rolled for that, so that what has been appended is in closed segments too. When
-little is left, the log refuses appends for a moment (producers and followers try again): the rest is copied,
-the copy is opened as a log, and takes the place of the old one, whose files are removed.
+of the target, no faster than `copy_pace` allows; the log is rolled for that, so that what has been appended
+is in closed segments too. When little is left, the log refuses appends for a moment (producers and followers
+try again): the rest is copied, the copy is opened as a log, and takes the place of the old one, whose files
+are removed.
 
 After a crash the replica is whole, in one directory or in the other: `broker.log.log_copy` says how a start
 tells. If it is still in the old one, the move begins again.
@@ -35,6 +36,7 @@ from holdfast_log.broker.log.pressure import is_pressure
 from holdfast_log.broker.log.recovery import load_log
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.truncation import begin_settling, settled
+from holdfast_log.broker.replication.copy_pace import CopyPace
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.workers import Workers
@@ -45,12 +47,11 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-_PART_BYTES = 4 << 20
-"""Bytes of a file that a worker copies before it returns."""
 _LAST_BYTES = 4 << 20
 """How much may be left to copy when the log begins to refuse appends."""
 _ROUNDS_MAX = 20
-"""After so many rounds the log refuses appends, however much is left: its producers outrun the copy."""
+"""After so many rounds without a pause the log refuses appends, however much is left: its producers outrun
+the copy. While the pace holds the copy back there is no end: what is left could take minutes."""
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _RETRY_S = 5.0
 """Time in seconds until a move that has failed is tried again."""
@@ -97,6 +98,7 @@ class LogMoves:
         clock: Clock,
         date_ms: TimeOfDay,
         new_id: Callable[[], uuid.UUID],
+        pace: CopyPace,
     ) -> None:
         self._logs = logs
         self._replicas = replicas
@@ -104,6 +106,7 @@ class LogMoves:
         self._clock = clock
         self._date_ms = date_ms
         self._new_id = new_id
+        self._pace = pace
         self._moves: dict[TopicPartition, LogMove] = {}
         self._current: LogMove | None = None
         self._is_stopped = False
@@ -193,11 +196,12 @@ class LogMoves:
     async def _move(self, move: LogMove) -> None:
         await self._work(move, begin_copy, self._logs.disk, move.path)
         move.truncations = move.log.truncations
-        for _ in range(_ROUNDS_MAX):
-            written = move.log.written_bytes
-            await self._copy_closed(move)
-            if move.log.written_bytes - written <= _LAST_BYTES:
+        rounds = 0
+        while rounds < _ROUNDS_MAX:
+            has_paused = await self._copy_closed(move, at_once=False)
+            if _bytes_left(move) <= _LAST_BYTES:
                 break
+            rounds = 0 if has_paused else rounds + 1
         begin_settling(move.log)
         try:
             await self._finish(move)
@@ -218,9 +222,22 @@ class LogMoves:
         is_current = self._logs.find(move.partition) is move.log and move.log.failure is None
         return is_current and not (self._is_stopped or move.is_cancelled or move.target.failure is not None)
 
-    async def _copy_closed(self, move: LogMove) -> None:
-        """Copy all that the log has now, as closed segments."""
-        log, disk = move.log, self._logs.disk
+    async def _pause(self, move: LogMove) -> bool:
+        """Wait until the pace allows to copy another part. Returns whether it had to wait. Raises MoveEnded
+        if the move may not go on after it."""
+        has_paused = False
+        while pause_s := self._pace.pause_s():
+            has_paused = True
+            pause: Deferred[None] = Deferred()
+            self._clock.callLater(pause_s, pause.callback, None)
+            await pause
+            self._check(move)
+        return has_paused
+
+    async def _copy_closed(self, move: LogMove, *, at_once: bool) -> bool:
+        """Copy all that the log has now, as closed segments, without a pause if `at_once`. Returns whether
+        the pace made it wait."""
+        log, disk, has_paused = move.log, self._logs.disk, False
         log.roll(self._date_ms())
         for segment in list(log.segments)[:-1]:
             if segment in move.copied or segment not in log.segments:
@@ -232,9 +249,11 @@ class LogMoves:
                 for path in found:
                     job = FileCopy(disk, path, os.path.join(move.path, os.path.basename(path)))
                     while not job.is_done:
+                        has_paused |= not at_once and await self._pause(move)
                         before = job.size
-                        await self._work(move, job.advance, _PART_BYTES)
+                        await self._work(move, job.advance, self._pace.part_bytes)
                         move.copied_bytes += job.size - before
+                        self._pace.copied(job.size - before)
             except SourceUnreadable as error:
                 if error.errno != errno.ENOENT or segment in log.segments:
                     raise
@@ -243,11 +262,12 @@ class LogMoves:
                 raise LogChanged("it was truncated")
             if segment in log.segments:
                 move.copied[segment] = tuple(map(os.path.basename, found))
+        return has_paused
 
     async def _finish(self, move: LogMove) -> None:
         """Copy the rest of a log that takes no appends, and use the copy in its place."""
         log, logs, target = move.log, self._logs, move.target
-        await self._copy_closed(move)
+        await self._copy_closed(move, at_once=True)
         await self._flush(log)
         self._check(move)
         if log.truncations != move.truncations:
@@ -343,6 +363,11 @@ def _remove_all(disk: Disk, paths: Sequence[str]) -> None:
     for path in paths:
         with contextlib.suppress(OSError):
             disk.remove_directory(path)
+
+
+def _bytes_left(move: LogMove) -> int:
+    """How much of the log is not in the copy: appended, or written by compaction, since it was copied."""
+    return sum(segment.size for segment in move.log.segments if segment not in move.copied)
 
 
 def _state_of(log: Log) -> tuple[object, ...]:

@@ -107,6 +107,17 @@ SETTINGS: tuple[Setting, ...] = (
         dynamic=True,
     ),
     Setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        SettingType.LONG,
+        2**63 - 1,
+        "Maximum bytes per second that this broker copies between its log directories, for all replicas that "
+        "move to another one together (KIP-113). Set it above the rate at which the replica is written, or "
+        "its move does not end. 0 stops the moves. The last 4 MiB of a replica, for which it takes no "
+        "appends, are copied at once, and the next copy waits for as much longer.",
+        minimum=0,
+        dynamic=True,
+    ),
+    Setting(
         "max.incremental.fetch.session.cache.slots",
         SettingType.INT,
         1000,
@@ -170,7 +181,9 @@ class ReplicationSettings:
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ThrottleRates:
-    """Maximum bytes per second that this broker sends to, and fetches for, out-of-sync replicas."""
+    """Maximum bytes per second that this broker sends to, and fetches for, out-of-sync replicas, and that it
+    copies for replicas that move to another of its directories."""
 
     leader: Annotated[int, "leader.replication.throttled.rate"]
     follower: Annotated[int, "follower.replication.throttled.rate"]
+    moves_bytes: Annotated[int, "replica.alter.log.dirs.io.max.bytes.per.second"]

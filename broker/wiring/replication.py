@@ -15,6 +15,7 @@ from holdfast_log.broker.log.manager_limits import ManagerLimits
 from holdfast_log.broker.log.scrubber import ScrubSettings
 from holdfast_log.broker.log.settings import log_directories, topic_defaults
 from holdfast_log.broker.orders.strays import Strays
+from holdfast_log.broker.replication.copy_pace import CopyPace
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from holdfast_log.broker.replication.fetcher import FetchLimits
 from holdfast_log.broker.replication.fetchers import Fetchers
@@ -122,6 +123,7 @@ def build_replication(
         fetchers.start_moved = replicas.start_moved
     roles = Roles(replicas, logs, fetchers, clock)
     held_requests = HeldRequests()
+    copy_pace = CopyPace(clock)
     decompression = DecompressionBudget(around.workers, read_group(DecompressionLimits, settings))
 
     def committed_offset(log: Log) -> int | None:
@@ -142,7 +144,9 @@ def build_replication(
         markers=TransactionMarkers(replicas),
         key_reads=KeyReads(replicas, around.workers, held_requests, decompression),
         isr_proposals=isr_proposals,
-        throttled_rates=ThrottledRates(Live(ThrottleRates, settings), replicas.throttle, fetchers.throttle),
+        throttled_rates=ThrottledRates(
+            Live(ThrottleRates, settings), replicas.throttle, fetchers.throttle, copy_pace
+        ),
         deletions=RecordDeletions(replicas, metadata),
         strays=Strays(broker_id, logs, replicas, roles),
         repairs=Repairs(
@@ -155,6 +159,7 @@ def build_replication(
             clock,
             around.date_ms,
             lambda: uuid.UUID(int=around.random.getrandbits(128), version=4),
+            copy_pace,
         ),
         retention=Retention(replicas, logs.checkpoints.write_offsets, around.workers, clock, around.date_ms),
         cleaner=Cleaner(

@@ -12,8 +12,11 @@ from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.replication import log_moves
+from holdfast_log.broker.replication.copy_pace import CopyPace
 from holdfast_log.broker.replication.log_moves import LogMove, LogMoves
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.errors import BrokerError
+from tests.broker.replication import test_copy_pace
 from tests.broker.replication import test_log_moves as scenarios
 
 Check = Callable[[], None]
@@ -45,6 +48,24 @@ def finish_without_a_mark(disk: Disk, source: str, copy: str, copied: frozenset[
 
 async def announce_nothing(self: LogMoves, move: LogMove, copy: Log) -> None:
     move.target.spares[move.partition] = copy
+
+
+def check_appends_meanwhile() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_copy_pace.test_the_log_takes_appends_while_its_copy_waits(patch)
+
+
+def check_what_compaction_writes() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_copy_pace.test_what_compaction_has_written_meanwhile_is_not_copied_in_one_go(patch)
+
+
+PAUSE = LogMoves._pause
+
+
+async def pause_untold(self: LogMoves, move: LogMove) -> bool:
+    await PAUSE(self, move)
+    return False
 
 
 MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
@@ -80,6 +101,23 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
         LogMoves, "cancel", lambda self, partition: None,
         at_each_step(scenarios.test_a_move_that_is_cancelled_leaves_nothing),
     ),
+    "the copy does not wait": (
+        CopyPace, "pause_s", lambda self: 0.0, test_copy_pace.test_a_move_copies_no_faster_than_the_rate,
+    ),
+    "what was copied is not counted": (
+        CopyPace, "copied", lambda self, size: None,
+        test_copy_pace.test_a_move_copies_no_faster_than_the_rate,
+    ),
+    "the log refuses appends although its copy is far behind": (
+        log_moves, "_bytes_left", lambda move: 0, check_what_compaction_writes,
+    ),
+    "a copy that waits has only so many rounds": (
+        LogMoves, "_pause", pause_untold, check_appends_meanwhile,
+    ),
+    "a copy that waits does not look whether it may go on": (
+        LogMoves, "_is_under_way", lambda self, move: True,
+        test_copy_pace.test_a_move_that_waits_is_cancelled_and_the_next_one_begins,
+    ),
 }  # fmt: skip
 
 
@@ -88,5 +126,5 @@ def test_a_rule_that_is_taken_away_is_missed(name: str, monkeypatch: pytest.Monk
     owner, attribute, mutant, check = MUTATIONS[name]
     check()
     monkeypatch.setattr(owner, attribute, mutant)
-    with pytest.raises((AssertionError, KeyError)):
+    with pytest.raises((AssertionError, BrokerError, KeyError)):
         check()

@@ -14,6 +14,7 @@ from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.truncation import advance_log_start, truncate_to
+from holdfast_log.broker.replication.copy_pace import CopyPace
 from holdfast_log.broker.replication.log_moves import LogMoves
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.partition_values import LeaderAndIsr
@@ -64,6 +65,7 @@ class Scene:
         self.partition.restore_high_watermark(self.logs.high_watermark(AT))
         self.partition.lead(ASSIGNED, 0)
         self.replicas = OneReplica(self.partition)
+        self.pace = CopyPace(self.broker.clock)
         self.moves = LogMoves(
             self.logs,
             self.replicas,  # type: ignore[arg-type]
@@ -71,6 +73,7 @@ class Scene:
             self.broker.clock,
             self.broker.date_ms,
             lambda: uuid.UUID(int=7),
+            self.pace,
         )
         self.workers.is_held = True
 
