@@ -9,7 +9,8 @@ from itertools import groupby
 
 from holdfast_log.broker.groups.lag import GroupLag, GroupPosition
 from holdfast_log.broker.metrics.row import MetricRow, Sample, gauge, gauges
-from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.groups.consumer_group import ConsumerGroup
+from holdfast_log.coordinator.groups.states import GroupState, GroupType
 
 _PARTITION = ("consumergroup", "topic", "partition")
 _TOPIC = ("consumergroup", "topic")
@@ -50,6 +51,18 @@ def _members(lag: GroupLag) -> Iterator[Sample]:
         yield Sample((group.group_id,), len(group.members))
 
 
+def _types(lag: GroupLag) -> Iterator[Sample]:
+    counts = Counter(group.type for group in lag.groups.groups())
+    for group_type in GroupType:
+        yield Sample((group_type.value,), counts[group_type])
+
+
+def _epochs(lag: GroupLag) -> Iterator[Sample]:
+    for group in lag.groups.groups():
+        epoch = group.epoch if isinstance(group, ConsumerGroup) else group.generation
+        yield Sample((group.group_id,), epoch)
+
+
 def _in_state(state: GroupState) -> MetricRow[GroupLag]:
     name = _MANAGER + "numgroups" + state.value.lower()
     doc = f"Groups in the state {state.value} that this broker coordinates."
@@ -83,6 +96,19 @@ GROUP_METRICS: tuple[MetricRow[GroupLag], ...] = (
         partial(_sums, _lag),
     ),
     gauges("kafka_consumergroup_members", "Members of a group.", ("consumergroup",), _members),
+    gauges(
+        "holdfast_group_epoch",
+        "Generation of a classic or managed group, epoch of a consumer group (KIP-848): it rises with each "
+        "rebalance, so one that rises all the time has members that come and go.",
+        ("consumergroup",),
+        _epochs,
+    ),
+    gauges(
+        "holdfast_groups",
+        "Groups that this broker coordinates, by protocol: classic, consumer (KIP-848), managed.",
+        ("protocol",),
+        _types,
+    ),
     gauge(
         "holdfast_lag_omitted",
         "Committed offsets that are not shown, because there are more than metrics.lag.partitions.max.",

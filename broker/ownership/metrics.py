@@ -54,6 +54,17 @@ OWNERSHIP_METRICS: tuple[MetricRow[OwnershipService], ...] = (
         lambda service: service.losses()[LossReason.FORCED],
     ),
     gauge(
+        "holdfast_ownership_record_bytes",
+        "Bytes of the records of what is owned at this broker, which ZooKeeper has in memory; "
+        "own.records.total.bytes limits them.",
+        lambda service: service.record_bytes,
+    ),
+    gauge(
+        "holdfast_ownership_record_bytes_available",
+        "Bytes left of own.records.total.bytes; at 0 claims of resources that were never owned are refused.",
+        lambda service: service.record_bytes_left,
+    ),
+    gauge(
         "holdfast_ownership_waiters",
         "Claims that wait in queues at present.",
         lambda service: sum(len(resource.waiters) for resource in service.resources()),

@@ -350,6 +350,16 @@ class OwnershipService:
         """How many grants have ended since the broker started, by reason."""
         return self.table.losses()
 
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of the records of what is owned here: `own.records.total.bytes` limits them."""
+        return self.table.record_bytes
+
+    @property
+    def record_bytes_left(self) -> int:
+        """How many bytes more the records may take before claims of further resources are refused."""
+        return self.table.record_bytes_left
+
     # -- changes in the cluster ------------------------------------------------------------------------
 
     def prepare(self, request: LeaderAndIsrRequest) -> Deferred[None]:

@@ -99,6 +99,16 @@ class OwnershipTable:
         """How many grants have ended since this table was made, by reason."""
         return self._state.losses
 
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of all records in ZooKeeper, those included that are being written."""
+        return self._state.record_bytes
+
+    @property
+    def record_bytes_left(self) -> int:
+        """How many bytes more the records may take before claims of further resources are refused."""
+        return max(0, self._state.settings.records_bytes_max - self._state.record_bytes)
+
     def standing(self, requester: Requester, named: NamedGrant) -> ResourceStanding:
         """How an owner, a waiter or a sharer stands with a resource."""
         resource = self._state.resources.get(named.key) or Resource(named.key)

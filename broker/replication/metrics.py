@@ -10,6 +10,7 @@ from functools import partial
 
 from holdfast_log.broker.metrics.row import MetricRow, Sample, counters, gauge, gauges
 from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.log_moves import LogMoves
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
 
@@ -156,6 +157,12 @@ PARTITION_METRICS: tuple[MetricRow[Replicas], ...] = (
         lambda partition, _: partition.high_watermark,
     ),
     _of_led(
+        "kafka_cluster_partition_laststableoffsetlag",
+        "Offsets from a partition's last stable offset to its high watermark: what readers of committed "
+        "records do not get yet, because of open transactions; 0 if none is open",
+        lambda partition, _: partition.high_watermark - partition.last_stable_offset,
+    ),
+    _of_led(
         "kafka_topic_partition_oldest_offset",
         "Offset of the first record of a partition",
         lambda partition, _: partition.log.log_start_offset,
@@ -184,5 +191,23 @@ PARTITION_METRICS: tuple[MetricRow[Replicas], ...] = (
         "kafka_topic_partition_under_replicated_partition",
         "1 if a partition has replicas out of sync, else 0",
         lambda partition, _: float(_is_under_replicated(partition)),
+    ),
+)
+
+
+# -- moves between log directories -----------------------------------------------------------------------
+
+MOVE_METRICS: tuple[MetricRow[LogMoves], ...] = (
+    gauge(
+        "holdfast_log_moves",
+        "Replicas that move to another log directory of this broker, or wait for that.",
+        lambda moves: sum(1 for _ in moves),
+    ),
+    gauges(
+        "kafka_server_replicaalterlogdirsmanager_maxlag",
+        "How many offsets the copy of a replica that moves to another log directory is behind it, at most; 0 "
+        "if none moves.",
+        ("clientId",),
+        lambda moves: [Sample(("ReplicaAlterLogDirs",), max((each.offset_lag for each in moves), default=0))],
     ),
 )

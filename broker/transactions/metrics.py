@@ -44,5 +44,16 @@ TRANSACTION_METRICS: tuple[MetricRow[TransactionSight], ...] = (
         "transaction.state.max.bytes.",
         lambda sight: sight.service.state_bytes,
     ),
+    gauge(
+        "holdfast_transaction_state_bytes_available",
+        "Bytes left of transaction.state.max.bytes; at 0 new transactional ids and partitions are refused.",
+        lambda sight: sight.service.state_bytes_left,
+    ),
+    gauge(
+        "holdfast_transactions_longest_open_seconds",
+        "For how long the oldest transaction that this broker coordinates is open, or lacks markers, in "
+        "seconds; 0 if there is none.",
+        lambda sight: sight.service.longest_open_ms() / 1000,
+    ),
     *map(_in_state, _LASTING),
 )

@@ -29,6 +29,7 @@ from holdfast_log.broker.network.tls.metrics import TLS_METRICS
 from holdfast_log.broker.ownership.metrics import OWNERSHIP_METRICS
 from holdfast_log.broker.quotas.metrics import QUOTA_METRICS, ThrottlingParts
 from holdfast_log.broker.replication.metrics import (
+    MOVE_METRICS,
     PARTITION_METRICS,
     REPLICA_METRICS,
     TRAFFIC_METRICS,
@@ -83,6 +84,9 @@ SECTIONS: tuple[MetricSection, ...] = (
     MetricSection("Replicas", REPLICA_METRICS, _REPLICAS),
     MetricSection("Partitions", PARTITION_METRICS, _REPLICAS),
     MetricSection("Logs", LOG_METRICS, lambda parts: parts.logs),
+    MetricSection(
+        "Moves between log directories", MOVE_METRICS, _of_node(lambda node: node.replication.moves)
+    ),
     MetricSection("Cluster", BROKER_METRICS, _SIGHT),
     MetricSection("Consumer groups", GROUP_METRICS, _of_node(lambda node: node.groups.lag)),
     MetricSection(

@@ -18,6 +18,7 @@ from holdfast_log.clients.admin.cluster import (
     ReplicaSize,
 )
 from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+from holdfast_log.clients.admin.consumer_groups import ConsumerGroupDescription, ConsumerMemberDescription
 from holdfast_log.clients.admin.groups import GroupDescription, GroupListing, MemberDescription
 from holdfast_log.clients.admin.managed_groups import ManagedGroupListing
 from holdfast_log.clients.admin.ownership import (
@@ -48,7 +49,8 @@ __all__ = [
     "Admin", "NewTopic", "TopicDescription", "ClusterDescription", "ConfigEntry", "ConfigResource",
     "ConfigChange", "ConfigOperation", "ConfigSource", "ResourceType", "LogDir", "ReplicaSize",
     "ProducerDescription", "ElectionType", "Reassignment", "GroupListing", "GroupDescription",
-    "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata", "ApiSupport", "BrokerSupport",
+    "MemberDescription", "ConsumerGroupDescription", "ConsumerMemberDescription", "ManagedGroupListing",
+    "OffsetAndMetadata", "ApiSupport", "BrokerSupport",
     "OwnershipDescription", "OwnershipWaiter", "PastOwnership", "TokenCheck",
     "TransactionListing", "TransactionDescription", "OpenTransaction", "FencedProducer",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast_log.clients.admin import (
     cluster,
     configs,
+    consumer_groups,
     groups,
     managed_groups,
     ownership,
@@ -35,6 +36,7 @@ from holdfast_log.clients.admin.arguments import (
 from holdfast_log.clients.admin.asking import Asking
 from holdfast_log.clients.admin.cluster import BrokerSupport, ClusterDescription, LogDir
 from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+from holdfast_log.clients.admin.consumer_groups import ConsumerGroupDescription
 from holdfast_log.clients.admin.groups import GroupDescription, GroupListing
 from holdfast_log.clients.admin.managed_groups import ManagedGroupListing
 from holdfast_log.clients.admin.ownership import OwnershipDescription, TokenCheck
@@ -273,6 +275,11 @@ class Admin(RightsCalls, TransactionCalls):
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """State and members of groups. A group that does not exist has the state Dead."""
         return groups.describe_groups(self._asking, group_ids)
+
+    @checked(group_ids=NAMES)
+    def describe_consumer_groups(self, group_ids: Iterable[str]) -> dict[str, ConsumerGroupDescription]:
+        """Epochs, members and assignments of groups of KIP-848. Other groups are left out."""
+        return consumer_groups.describe_consumer_groups(self._asking, group_ids)
 
     @checked(group_ids=NAMES)
     def delete_groups(self, group_ids: Iterable[str]) -> None:

@@ -26,6 +26,8 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 _FENCING_TIMEOUT_MS = 10_000
 """The timeout of transactions that a fencing call names: none is begun with its epoch."""
 _ANY_DURATION_MS = -1
+_UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""The states in which a transaction is open, or partitions lack its marker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id. `start_ms` is when its last transaction began, in ms since the epoch; None if
-    it has had none.
+    """A transactional id. `start_ms` is when its transaction began, in ms since the epoch; None if it has
+    none: coordinators keep the time of the last one, which says nothing once that has ended.
 
     `partitions` are those of the open transaction; while it ends, those that lack their marker.
     """
@@ -175,7 +177,7 @@ def _described(row: DescribedTransaction, coordinator: int) -> TransactionDescri
         row.producer_id,
         row.producer_epoch,
         row.transaction_timeout_ms,
-        row.transaction_start_time_ms if row.transaction_start_time_ms >= 0 else None,
+        row.transaction_start_time_ms if row.transaction_state in _UNFINISHED else None,
         tuple(
             TopicPartition(topic.topic, index)
             for topic in sorted(row.topics, key=lambda each: each.topic)

@@ -86,8 +86,20 @@ _ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
     metavar="[STATE,STATE]",
     help="With --describe: show the groups' state. With --list: show states, only of groups in those given.",
 )
-@click.option("--type", "types", metavar="TYPE,TYPE", help="With --list: only groups of these types.")
-@click.option("--verbose", is_flag=True, help="With --members: also the partitions of each member.")
+@click.option(
+    "--type",
+    "types",
+    is_flag=False,
+    flag_value="*",
+    metavar="[TYPE,TYPE]",
+    help="With --list: show types (classic, consumer, managed), only of groups of those given.",
+)
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="With --members: also the partitions of each member. With --members and --state: also the epochs of "
+    "groups of KIP-848.",
+)
 @click.option("--to-earliest", is_flag=True, help="Reset offsets to the earliest offset.")
 @click.option("--to-latest", is_flag=True, help="Reset offsets to the latest offset.")
 @click.option("--to-current", is_flag=True, help="Reset offsets to the current committed offset.")
@@ -182,9 +194,7 @@ def consumer_groups(
 
 def list_groups(admin: Admin, state: str | None, types: str | None, as_json: bool) -> None:
     """Print the names of groups; with `state`, their states too, of groups in those states only."""
-    states = [] if state in (None, "*") else [name.strip() for name in (state or "").split(",")]
-    wanted_types = [] if types is None else [name.strip() for name in types.split(",")]
-    found = admin.list_groups(states, wanted_types)
+    found = admin.list_groups(_named(state), _named(types))
     titles = ["GROUP", *(["TYPE"] if types else []), *(["STATE"] if state else [])]
     if as_json:
         print_json([{"group": g.group_id, "type": g.type, "state": g.state} for g in found])
@@ -196,6 +206,11 @@ def list_groups(admin: Admin, state: str | None, types: str | None, as_json: boo
         click.echo(table(titles, rows))
 
 
+def _named(choice: str | None) -> list[str]:
+    """The names in the value of --state or --type; none if the option is missing or has no value."""
+    return [] if choice in (None, "*") else [name.strip() for name in (choice or "").split(",")]
+
+
 def describe(admin: Admin, names: list[str], view: str, verbose: bool, as_json: bool) -> None:
     """Print the offsets, the members or the state of groups. Raises click.ClickException after printing, if
     some groups do not exist."""
@@ -204,11 +219,12 @@ def describe(admin: Admin, names: list[str], view: str, verbose: bool, as_json: 
     present = {name: group for name, group in found.items() if group.state != DEAD}
     for group in present.values():
         _remark(group)
+    details = admin.describe_consumer_groups(present) if verbose and view != "offsets" else {}
     match view:
         case "members":
-            report = members_report(present.values(), verbose)
+            report = members_report(present.values(), verbose, details)
         case "state":
-            report = state_report(present.values())
+            report = state_report(present.values(), details)
         case _:
             report = offsets_report(admin, present.values())
     if as_json:
@@ -223,7 +239,7 @@ def _remark(group: GroupDescription) -> None:
     """Warn on standard error about an empty or rebalancing group."""
     if group.state == "Empty":
         click.echo(f"\nConsumer group '{group.group_id}' has no active members.", err=True)
-    elif group.state in ("PreparingRebalance", "CompletingRebalance"):
+    elif group.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
         click.echo(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.", err=True)
 
 

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from holdfast_log.clients.admin import LATEST, Admin
+from holdfast_log.clients.admin.consumer_groups import ConsumerGroupDescription, ConsumerMemberDescription
 from holdfast_log.clients.admin.groups import GroupDescription, MemberDescription
 from holdfast_log.clients.connection.cluster_view import NO_NODE
 from holdfast_log.clients.message import by_topic
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+_MEMBER_COLUMNS = (
+    ("GROUP", "group"),
+    ("CONSUMER-ID", "consumerId"),
+    ("HOST", "host"),
+    ("CLIENT-ID", "clientId"),
+    ("#PARTITIONS", "partitions"),
+)
+_TARGET_COLUMNS = (
+    ("CURRENT-EPOCH", "currentEpoch"),
+    ("TARGET-EPOCH", "targetEpoch"),
+    ("TARGET-ASSIGNMENT", "targetAssignment"),
+)
+"""Titles, and keys in JSON; the latter three only where a group of KIP-848 is shown, as in Kafka 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,51 +96,80 @@ def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition
     return {partition: answer.offset for partition, answer in found.items()}
 
 
-def members_report(groups: Iterable[GroupDescription], verbose: bool) -> Report:
-    """The members of each group, with the number of partitions assigned; with `verbose`, which ones."""
+def members_report(
+    groups: Iterable[GroupDescription],
+    verbose: bool,
+    details: Mapping[str, ConsumerGroupDescription] = MappingProxyType({}),
+) -> Report:
+    """The members of each group, with the number of partitions assigned; with `verbose`, which ones.
+
+    `details` are those of groups of KIP-848: epochs of their members, and what these are to read in the end.
+    """
     chosen = list(groups)
     has_static = any(member.instance_id is not None for group in chosen for member in group.members)
-    titles = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
-    keys = ["group", "consumerId", "host", "clientId", "partitions"]
+    columns = [*_MEMBER_COLUMNS]
     if has_static:
-        titles.insert(2, "GROUP-INSTANCE-ID")
-        keys.insert(2, "groupInstanceId")
+        columns.insert(2, ("GROUP-INSTANCE-ID", "groupInstanceId"))
     if verbose:
-        titles.append("ASSIGNMENT")
-        keys.append("assignment")
+        columns.append(("ASSIGNMENT", "assignment"))
+    if details:
+        columns += _TARGET_COLUMNS
     rows = []
     for group in chosen:
+        detail = details.get(group.group_id)
+        targets = {} if detail is None else {each.member_id: each for each in detail.members}
         for member in group.members:
             row: list[object] = [group.group_id, member.member_id, member.host, member.client_id]
             if has_static:
                 row.insert(2, member.instance_id)
             row.append(len(member.partitions))
             if verbose:
-                row.append(_assignment(member))
+                row.append(_assignment(member.partitions))
+            if details:
+                row += _target(detail, targets.get(member.member_id))
             rows.append(tuple(row))
-    return Report(tuple(titles), tuple(keys), rows)
+    return Report(tuple(title for title, _ in columns), tuple(key for _, key in columns), rows)
 
 
-def _assignment(member: MemberDescription) -> str | None:
-    topics = by_topic(sorted(member.partitions))
+def _target(
+    group: ConsumerGroupDescription | None, member: ConsumerMemberDescription | None
+) -> tuple[object, ...]:
+    """The columns of a member of a group of KIP-848; unknown for other groups."""
+    if group is None or member is None:
+        return (None, None, None)
+    return member.epoch, group.assignment_epoch, _assignment(member.target)
+
+
+def _assignment(partitions: Iterable[TopicPartition]) -> str | None:
+    topics = by_topic(sorted(partitions))
     text = ", ".join(f"{topic}({','.join(map(str, numbers))})" for topic, numbers in topics.items())
     return text or None
 
 
-def state_report(groups: Iterable[GroupDescription]) -> Report:
-    """Coordinator, assignment strategy and state of each group."""
-    rows: list[tuple[object, ...]] = [
-        (
-            group.group_id,
-            f"{group.coordinator} ({group.coordinator.id})",
-            group.assignor or None,
-            group.state,
-            len(group.members),
+def state_report(
+    groups: Iterable[GroupDescription],
+    details: Mapping[str, ConsumerGroupDescription] = MappingProxyType({}),
+) -> Report:
+    """Coordinator, assignment strategy and state of each group; with `details` also the epochs of groups of
+    KIP-848."""
+    rows: list[tuple[object, ...]] = []
+    for group in groups:
+        detail = details.get(group.group_id)
+        epochs = (None, None) if detail is None else (detail.epoch, detail.assignment_epoch)
+        rows.append(
+            (
+                group.group_id,
+                f"{group.coordinator} ({group.coordinator.id})",
+                group.assignor or None,
+                group.state,
+                *(epochs if details else ()),
+                len(group.members),
+            )
         )
-        for group in groups
-    ]
+    epoch_titles = ("GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH") if details else ()
+    epoch_keys = ("groupEpoch", "targetAssignmentEpoch") if details else ()
     return Report(
-        ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"),
-        ("group", "coordinator", "assignmentStrategy", "state", "members"),
+        ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", *epoch_titles, "#MEMBERS"),
+        ("group", "coordinator", "assignmentStrategy", "state", *epoch_keys, "members"),
         rows,
     )

@@ -51,6 +51,11 @@ class Transaction:
     client_version: int = 0
     last_producer_epoch: int = NO_PRODUCER_EPOCH
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a transaction is open, or partitions still lack its marker."""
+        return self.state is TransactionState.ONGOING or self.state.is_ending
+
 
 @message(versions="0")
 class TransactionLogKey(ProtocolMessage):

@@ -101,6 +101,25 @@ class TransactionService(ShardHosts[TransactionShard]):
         """How many transactional ids that this broker coordinates are in each state."""
         return Counter(each.state for shard in self._served() for each in shard.transactions.values())
 
+    def longest_open_ms(self) -> int:
+        """For how long the oldest transaction that this broker coordinates has not ended: it is open, or
+        partitions lack its marker. 0 if there is none."""
+        now_ms = self._date_ms()
+        return max(
+            (
+                now_ms - each.started_ms
+                for shard in self._served()
+                for each in shard.transactions.values()
+                if each.is_unfinished
+            ),
+            default=0,
+        )
+
     @property
     def state_bytes(self) -> int:
         return self._memory.bytes
+
+    @property
+    def state_bytes_left(self) -> int:
+        """How many bytes more the transactional ids of all clients together may take."""
+        return max(0, self._settings.state_bytes_max - self._memory.bytes)

@@ -118,6 +118,7 @@ def of_admin(run: Run) -> None:
         lambda: admin.list_group_offsets("g", [FLIGHTS]),
         lambda: admin.list_groups(),
         lambda: admin.describe_groups(["g"]),
+        lambda: admin.describe_consumer_groups(["g"]),
         lambda: admin.delete_group_offsets("g", [FLIGHTS]),
         lambda: admin.delete_groups(["g"]),
         lambda: admin.delete_topics(["other"]),

@@ -77,7 +77,9 @@ def test_transactions_are_shown(cluster: Cluster) -> None:
     assert row["transactionTimeoutMs"] == 600_000
     assert row["transactionDurationMs"] >= 0
     titles, line = run(bootstrap, "describe", "--transactional-id", "done").stdout.splitlines()
-    assert dict(zip(titles.split(), line.split(), strict=False))["TransactionState"] == "CompleteCommit"
+    ended = dict(zip(titles.split(), line.split(), strict=False))
+    assert ended["TransactionState"] == "CompleteCommit"
+    assert ended["CurrentTransactionStartTimeMs"] == ended["TransactionDurationMs"] == "None"
     titles, *lines = run(bootstrap, "list").stdout.splitlines()
     assert titles.split("\t")[0].strip() == "TransactionalId"
     assert [line.split()[0] for line in lines] == ["done", "payments"]

@@ -601,7 +601,11 @@ def test_claims_steals_refusals_and_fenced_appends_are_counted(world: OwnershipW
     ben.claim(T)
     world.owner("cleo").claim(T, generation=-1, wait_timeout_ms=-1)
     write(world.client())
-    assert read_single(OWNERSHIP_METRICS, world.ownership.service) == {
+    found = read_single(OWNERSHIP_METRICS, world.ownership.service)
+    taken = found.pop("holdfast_ownership_record_bytes")
+    left = found.pop("holdfast_ownership_record_bytes_available")
+    assert taken > 0 and taken + left == OwnershipSettings().records_bytes_max
+    assert found == {
         "holdfast_ownership_claims_total": 2,
         "holdfast_ownership_steals_total": 1,
         "holdfast_ownership_refusals_total": 1,

@@ -16,6 +16,7 @@ from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.truncation import advance_log_start, truncate_to
 from holdfast_log.broker.replication.copy_pace import CopyPace
 from holdfast_log.broker.replication.log_moves import LogMoves
+from holdfast_log.broker.replication.metrics import MOVE_METRICS
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -374,3 +375,18 @@ def test_a_damaged_log_waits_until_it_is_repaired() -> None:
     scene.broker.clock.advance(10)
     scene.work()
     assert scene.place == "/d2/t-0"
+
+
+def test_the_metrics_say_what_moves_and_how_far_behind_it_is() -> None:
+    scene = filled()
+
+    def found() -> list[float]:
+        return [sample.value for row in MOVE_METRICS for sample in row.read(scene.moves)]
+
+    assert found() == [0, 0]
+    scene.begin()
+    assert found() == [1, scene.log.log_end_offset]
+    lags = []
+    scene.work(lambda: lags.append(found()[1]))
+    assert lags == sorted(lags, reverse=True) and lags[0] > lags[-1]
+    assert found() == [0, 0]

@@ -10,6 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.log import aborted_search
+from holdfast_log.broker.replication.metrics import PARTITION_METRICS
 from holdfast_log.broker.replication.verifying import Verdicts
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.batches import split
@@ -125,6 +126,12 @@ def latest(world: World, isolation: int) -> int:
     return offset
 
 
+def stable_lag(world: World) -> float:
+    """What the broker's metrics say that readers of committed records of t-0 do not get yet."""
+    (row,) = (row for row in PARTITION_METRICS if row.name == "kafka_cluster_partition_laststableoffsetlag")
+    return {sample.labels: sample.value for sample in row.read(world.replicas)}["t", "0"]
+
+
 def aborted(data: PartitionData) -> list[tuple[int, int]]:
     return [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
 
@@ -139,8 +146,10 @@ def test_readers_of_committed_records_stop_at_an_open_transaction(world: World) 
     assert committed.aborted_transactions is None
     assert (end(all_), all_.last_stable_offset, all_.aborted_transactions) == (4, 1, None)
     assert (latest(world, 1), latest(world, 0)) == (1, 4)
+    assert stable_lag(world) == 3
 
     assert marked(world) == ErrorCode.NONE
+    assert stable_lag(world) == 0
     committed = read(world)
     assert (end(committed), committed.last_stable_offset, aborted(committed)) == (5, 5, [])
     assert read(world, isolation=0).last_stable_offset == 5

@@ -10,7 +10,9 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.handlers.end_txn import EndTxnHandler
+from holdfast_log.broker.metrics.row import read_single
 from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.transactions.metrics import TRANSACTION_METRICS, TransactionSight
 from holdfast_log.coordinator.transactions.effects import TransactionAnswer
 from holdfast_log.coordinator.transactions.epochs import ProducerName
 from holdfast_log.coordinator.transactions.partitions import TRANSACTIONS_TOPIC
@@ -76,6 +78,11 @@ class Coordinator:
         )
         return ErrorCode(self.broker.client().call(request, VERSION).error_code)
 
+    def metrics(self) -> dict[str, float]:
+        """What the broker says of its transactions, by the metric's name."""
+        parts = self.broker.transactions
+        return read_single(TRANSACTION_METRICS, TransactionSight(parts.transactions, parts.markers))
+
     @property
     def state(self) -> TransactionState:
         answer: TransactionAnswer = self._ask(lambda shard, waiting, _: shard.describe(waiting, ID))
@@ -126,3 +133,22 @@ def test_a_commit_that_is_decided_stays_when_the_grant_ends(txn: Coordinator) ->
 def test_a_producer_without_an_owner_commits(txn: Coordinator) -> None:
     txn.grant(8)
     assert txn.end() is ErrorCode.NONE
+
+
+def test_the_metrics_say_for_how_long_a_transaction_is_open_or_lacks_its_markers(txn: Coordinator) -> None:
+    txn.broker.clock.advance(12)
+    found = txn.metrics()
+    assert found["holdfast_transactions_longest_open_seconds"] == 12
+    assert found["holdfast_transactions_ongoing"] == 1
+    assert txn.end() is ErrorCode.NONE
+    txn.broker.clock.advance(8)
+    assert txn.metrics()["holdfast_transactions_longest_open_seconds"] == 20, "no leader has the marker"
+
+    parts = txn.broker.transactions
+    limit = txn.broker.settings["transaction.state.max.bytes"]
+    taken = found["holdfast_transaction_state_bytes"]
+    assert taken > 0 and found["holdfast_transaction_state_bytes_available"] == limit - taken
+
+    for partition in range(txn.broker.settings["transaction.state.log.num.partitions"]):
+        parts.transactions.resign(partition)
+    assert txn.metrics()["holdfast_transactions_longest_open_seconds"] == 0, "another broker coordinates it"

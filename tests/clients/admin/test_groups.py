@@ -16,6 +16,7 @@ from holdfast_log.protocol.errors import (
     GroupNotFoundError,
     UnknownTopicOrPartitionError,
 )
+from holdfast_log.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -65,6 +66,38 @@ def test_a_group_is_described(cluster: FakeCluster, admin: Admin, protocol: str)
         "b": (TopicPartition("flights", 2), TopicPartition("flights", 3)),
     }
     assert found["none"].state == "Dead"
+
+
+def test_a_group_of_kip_848_is_described_with_its_epochs(cluster: FakeCluster, admin: Admin) -> None:
+    cluster.groups.commit("old", {HERE: 3})
+    party = Party(cluster, group_protocol="consumer")
+    party.join("a"), party.join("b")
+    party.settle()
+
+    found = admin.describe_consumer_groups(["g", "old", "none"])
+    assert list(found) == ["g"], "groups of other protocols are left out"
+    group = found["g"]
+    assert (group.state, group.assignor, group.coordinator.id) == ("Stable", "uniform", 2)
+    assert group.epoch == group.assignment_epoch >= 2, "two members have come"
+    a, b = sorted(group.members, key=lambda member: member.client_id)
+    assert (a.client_id, b.client_id) == ("a", "b")
+    assert {*a.partitions, *b.partitions} == {TopicPartition("flights", number) for number in range(4)}
+    for member in (a, b):
+        assert member.epoch == group.epoch and member.target == member.partitions
+        assert (member.topics, member.regex, member.is_classic) == (("flights",), None, False)
+    shown = {member.member_id: member for member in admin.describe_groups(["g"])["g"].members}
+    assert {each.member_id: each.partitions for each in group.members} == {
+        name: tuple(sorted(member.partitions)) for name, member in shown.items()
+    }
+
+
+def test_brokers_that_do_not_serve_kip_848_have_none_of_its_groups() -> None:
+    cluster = FakeCluster(1)
+    cluster.groups.commit("old", {HERE: 3})
+    for broker in cluster.brokers.values():
+        del broker.versions[ConsumerGroupDescribeRequest.api.key]
+    with Admin({"bootstrap.servers": cluster.bootstrap}, network=cluster.network()) as admin:
+        assert admin.describe_consumer_groups(["old"]) == {}
 
 
 def test_offsets_are_set_read_and_deleted(admin: Admin) -> None:

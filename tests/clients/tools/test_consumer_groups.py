@@ -8,7 +8,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from holdfast_log.clients.admin import (
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    GroupDescription,
+    MemberDescription,
+)
+from holdfast_log.clients.connection.cluster_view import Node
 from holdfast_log.clients.tools.consumer_groups import consumer_groups
+from holdfast_log.clients.tools.group_reports import members_report, state_report
 from holdfast_log.clients.tools.moments import parse_moment, parse_time
 from holdfast_log.clients.tools.offset_reset import parse_duration, parse_topics, read_csv, to_csv
 from holdfast_log.clients.tools.table import table
@@ -104,3 +112,28 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
         "a-group-of-a-long-name 1",
         "g                      -",
     ]
+
+
+def test_epochs_and_targets_are_shown_where_a_group_of_kip_848_is_among_them() -> None:
+    node = Node(1, "localhost", 9092, None)
+    there = TopicPartition("flights", 1)
+    members = (MemberDescription("m", None, "app", "/h", (HERE,)),)
+    old = GroupDescription("old", "Stable", "consumer", "range", members, node)
+    new = GroupDescription("new", "Reconciling", "consumer", "uniform", members, node)
+    member = ConsumerMemberDescription(
+        "m", None, "app", "/h", None, 6, ("flights",), None, (HERE,), (HERE, there), False
+    )
+    details = {"new": ConsumerGroupDescription("new", "Reconciling", 8, 7, "uniform", (member,), node)}
+
+    described = members_report([old, new], True, details)
+    assert described.titles[-4:] == ("ASSIGNMENT", "CURRENT-EPOCH", "TARGET-EPOCH", "TARGET-ASSIGNMENT")
+    assert [row[-4:] for row in described.rows] == [
+        ("flights(0)", None, None, None),
+        ("flights(0)", 6, 7, "flights(0,1)"),
+    ]
+    assert members_report([old], True).titles[-1] == "ASSIGNMENT"
+
+    states = state_report([old, new], details)
+    assert states.titles[-3:] == ("GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS")
+    assert [row[-3:] for row in states.rows] == [(None, None, 1), (8, 7, 1)]
+    assert state_report([old]).titles == state_report([old, new]).titles != states.titles
