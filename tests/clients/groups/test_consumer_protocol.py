@@ -33,6 +33,10 @@ FLIGHTS = [TopicPartition("flights", number) for number in range(6)]
 
 @pytest.fixture
 def cluster() -> FakeCluster:
+    return six_partitions()
+
+
+def six_partitions() -> FakeCluster:
     cluster = FakeCluster(
         3,
         dataclasses.replace(
@@ -49,6 +53,10 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def party(cluster: FakeCluster) -> Party:
+    return party_of(cluster)
+
+
+def party_of(cluster: FakeCluster) -> Party:
     return Party(cluster, group_protocol="consumer")
 
 

@@ -16,6 +16,11 @@ def transaction_version(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def cluster(transaction_version: int) -> FakeCluster:
+    return two_accounts(transaction_version)
+
+
+def two_accounts(transaction_version: int) -> FakeCluster:
+    """Two brokers with a topic of two partitions."""
     cluster = FakeCluster(brokers=2, transaction_version=transaction_version)
     cluster.create_topic("accounts", partitions=2)
     return cluster
