@@ -108,7 +108,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         named = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
         if len(set(named)) != len(named):
             raise BrokerError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
-        has_conditions = any(map(_has_condition, request.topic_data))
+        has_conditions = any(map(self._has_condition, request.topic_data))
         if has_conditions and len(named) > CONDITIONAL_PARTITIONS_MAX:
             raise BrokerError(
                 ErrorCode.POLICY_VIOLATION,
@@ -116,6 +116,12 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 "none of its batches are appended: send several requests",
             )
         return not has_conditions
+
+    def _has_condition(self, topic: TopicProduceData) -> bool:
+        """Whether a batch for the topic is appended on a condition, which is a field or its base offset."""
+        return self.replicas.expects_offsets(topic.name) or any(
+            data.expected_offset != NO_EXPECTATION or data.expected_versions for data in topic.partition_data
+        )
 
     def shortcut(self) -> Shortcut | None:
         usual = UsualAppends(self.replicas, self.held_requests)
@@ -170,7 +176,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         ]
         refused_ids = set(map(id, denied))
         allowed = [topic for topic in request.topic_data if id(topic) not in refused_ids]
-        if any(map(_has_condition, request.topic_data)):
+        if any(map(self._has_condition, request.topic_data)):
             refused += [_refused_topic(topic, _not_attempted()) for topic in allowed]
             allowed = []
         if not allowed:
@@ -431,12 +437,6 @@ def _refused_topic(topic: TopicProduceData, error: BrokerError) -> TopicProduceR
             )
             for data in topic.partition_data
         ],
-    )
-
-
-def _has_condition(topic: TopicProduceData) -> bool:
-    return any(
-        data.expected_offset != NO_EXPECTATION or data.expected_versions for data in topic.partition_data
     )
 
 

@@ -116,9 +116,10 @@ SETTINGS: tuple[Setting, ...] = (
         "Maximum number of elements in all lists of one client request, such as topics, partitions and "
         "settings; eight plain numbers count as one. It limits the memory for a decoded request, in which an "
         "element of a few bytes takes some hundred, and the time for decoding it, about a microsecond for "
-        "each. The broker closes the connection of a client that sends more. Requests that are not handled "
-        "in parts, such as those of administrators, may have 2,000. Requests between brokers may have 25 "
-        "times as many as the setting; a cluster with more partitions than that needs a higher value.",
+        "each; others are served meanwhile. The broker closes the connection of a client that sends more. "
+        "Requests that are not handled in parts, such as those of administrators, may have 2,000. Requests "
+        "between brokers may have 25 times as many as the setting; a cluster with more partitions than that "
+        "needs a higher value.",
         minimum=1000,
     ),
     Setting(

@@ -155,6 +155,10 @@ class Replicas:
         """This broker's replicas of a topic's partitions."""
         return list(self.topics.get(topic, {}).values())
 
+    def expects_offsets(self, topic: str) -> bool:
+        """Whether the base offset of a batch for the topic is a condition (KIP-27)."""
+        return any(each.log.settings.check_expected_offsets for each in self.of_topic(topic)[:1])
+
     def partition(self, topic: str, index: int) -> Partition:
         """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER if only other
         brokers have one, KAFKA_STORAGE_ERROR if its directory failed, UNKNOWN_TOPIC_OR_PARTITION if no broker

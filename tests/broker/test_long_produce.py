@@ -117,6 +117,18 @@ def test_a_request_with_a_condition_is_carried_out_as_a_whole(world: World) -> N
     assert set(answered.values()) == {0} and ends(world) == {1}
 
 
+def test_base_offsets_that_are_conditions_keep_a_request_whole(tmp_path: Path) -> None:
+    world = World(tmp_path, topic_config={"check.expected.offsets": True})
+    for index in range(LED):
+        world.assign("t", index)
+    records = [bytearray(batch(b"a")) for _ in range(LED)]
+    records[-1][:8] = (7).to_bytes(8, "big")
+    rows = [PartitionProduceData(index=index, records=bytes(data)) for index, data in enumerate(records)]
+    answered = dict(answer_of(world, world.client(), produce(rows)))
+    assert answered[LED - 1] == ErrorCode.OFFSET_MISMATCH
+    assert 0 not in answered.values() and ends(world) == {0}
+
+
 def test_a_request_with_conditions_may_name_so_many_partitions(world: World) -> None:
     rows = [data_for(index, 0) for index in range(CONDITIONAL_PARTITIONS_MAX + 1)]
     answered = answer_of(world, world.client(), produce(rows))
