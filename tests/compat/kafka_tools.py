@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.apache_kafka import SMALL
+
 VERSION = "3.9.1"
 _GROUPS = (
     "com/fasterxml/jackson", "com/typesafe/scala-logging", "com/yammer/metrics", "commons-validator",
@@ -34,12 +36,13 @@ def class_path() -> str | None:
 
 
 def run_kafka_tool(main_class: str, *arguments: str) -> str:
-    """Run one of Kafka's tools, and return its output. Skips the test if there are no tools."""
+    """Run one of Kafka's tools, or a Java file that uses them, and return its output. Skips the test if there
+    are no tools."""
     jars = class_path()
     if jars is None or not shutil.which("java"):
         pytest.skip(f"no Kafka {VERSION} tools in ~/.m2 or HOLDFAST_KAFKA_TOOLS, or no Java")
     done = subprocess.run(
-        ["java", "-cp", jars, main_class, *arguments],
+        ["java", *SMALL, "-cp", jars, main_class, *arguments],
         capture_output=True,
         text=True,
         timeout=300,

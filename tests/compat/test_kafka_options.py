@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.clients.tools.kafka_options import EVERYWHERE, TOOLS
-from tests.compat.kafka_tools import VERSION, class_path
+from tests.compat.kafka_tools import run_kafka_tool
 
+_DRIVER = Path(__file__).parent / "drivers" / "ToolHelps.java"
 _OPTION = re.compile(r"^ {0,2}--([a-z][a-z0-9.-]*)", re.MULTILINE)
 """An option at the beginning of a line of --help; lines of descriptions are indented."""
 
 
-@pytest.mark.parametrize("name", TOOLS)
-def test_kafkas_tool_has_these_options(name: str) -> None:
-    jars = class_path()
-    if jars is None or not shutil.which("java"):
-        pytest.skip(f"no Kafka {VERSION} tools in ~/.m2 or HOLDFAST_KAFKA_TOOLS, or no Java")
+def call_of(name: str) -> str:
+    """The class of a tool, and what makes it print its options."""
     _, _, command = name.partition(" ")
-    arguments = [command, "--help"] if command else ["--help"]
-    done = subprocess.run(
-        ["java", "-cp", jars, TOOLS[name].main_class, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    printed = done.stdout + done.stderr
-    assert set(_OPTION.findall(printed)) - EVERYWHERE == TOOLS[name].options - EVERYWHERE, printed[:3000]
+    return " ".join([TOOLS[name].main_class, *([command] if command else []), "--help"])
+
+
+@pytest.fixture(scope="module")
+def printed() -> Mapping[str, str]:
+    """What each tool prints. One process runs them all, because its start takes most of the time, or several,
+    because some tools end it."""
+    left, found = [call_of(name) for name in TOOLS], dict[str, str]()
+    while left:
+        told = run_kafka_tool(str(_DRIVER), *left)
+        parts = [part.partition("\n") for part in f"\n{told}".split("\n=== ")[1:]]
+        assert parts, told[:3000]
+        found |= {call: text for call, _, text in parts}
+        left = [call for call in left if call not in found]
+    return found
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_kafkas_tool_has_these_options(name: str, printed: Mapping[str, str]) -> None:
+    found = printed[call_of(name)]
+    assert set(_OPTION.findall(found)) - EVERYWHERE == TOOLS[name].options - EVERYWHERE, found[:3000]
