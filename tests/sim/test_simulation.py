@@ -23,7 +23,7 @@ from tests.sim.shrink import Variant, shrink
 
 HOME = Path(__file__).parent.parent.parent
 
-SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "100"))
+SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "50"))
 """Seeds with three brokers, a multiple of `SEEDS_AT_A_TIME`. scripts/test-campaigns.sh sets more."""
 SINGLE_SEEDS = SEEDS * 2 // 5
 RESTARTS_SEEDS = SEEDS // 20
