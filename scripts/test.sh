@@ -97,12 +97,6 @@ if [[ $# -eq 0 ]]; then
     (run_python -m pytest --collect-only -qq -p no:cacheprovider) >"$work/collected" 2>&1 ||
         { tail -n 100 "$work/collected"; exit 1; }
 fi
-printf 'mypy\n'
-wait "$mypy" || { cat "$work/mypy"; exit 1; }
-mypy=
-cat "$work/mypy"
-wait "$kafka_python_2"
-wait "$programs"
 # Three at a time on two cores: tests that start brokers mostly wait.
 at_a_time=$((($(nproc) * 3 + 1) / 2))
 if [[ $# -eq 0 ]]; then
@@ -112,6 +106,12 @@ if [[ $# -eq 0 ]]; then
         run_python -m pytest -n "$at_a_time" --dist worksteal tests/broker/replication
     )
 fi
+printf 'mypy\n'
+wait "$mypy" || { cat "$work/mypy"; exit 1; }
+mypy=
+cat "$work/mypy"
+wait "$kafka_python_2"
+wait "$programs"
 trap - EXIT
 rm -rf "$work"
 run_python -m pytest -n "$at_a_time" --dist worksteal "$@"

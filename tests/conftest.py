@@ -45,7 +45,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = ordered(items, lambda item: item.nodeid.partition("::")[0], processes)
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while modules are imported and thousands of tests are made: nearly all stays."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Have the garbage collector pass over what stays: modules and thousands of tests. Many tests collect."""
+    gc.enable()
     gc.collect()
     gc.freeze()
