@@ -250,7 +250,7 @@ def decode_in_steps(
     cls: type[M], version: int, buffer: memoryview, position: int, elements_max: int
 ) -> Generator[None, None, M]:
     """Decode as `decode_from` does, and raise the same, with a pause after each millisecond of work or less.
-    For messages with very many elements: whoever iterates decides when it goes on."""
+    For messages with very many elements: the caller decides when it goes on."""
     decoder = _stepping_decoders.get((cls, version)) or _make_stepping_decoder(cls, version)
     try:
         message, _ = yield from decoder(buffer, position, len(buffer), elements_max)
