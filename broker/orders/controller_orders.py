@@ -120,9 +120,9 @@ class ControllerOrders:
         """Stop the replicas in the request, and delete the logs that it lists for deletion."""
         return self._roles_in_order.run(self._stop, request)
 
-    def _stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    def _stop(self, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
         self._check_broker_epoch(request.broker_epoch)
-        return self._roles.apply_stop_replica(request)
+        return self._roles.apply_stop_replica(request, lambda: self._check_broker_epoch(request.broker_epoch))
 
     # -- GetReplicaLogInfo -------------------------------------------------------------------------------
 

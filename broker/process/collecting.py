@@ -14,7 +14,7 @@ from typing import Protocol
 
 from holdfast_log.coordinator.clock import Clock
 
-PERIOD_S = 30.0
+PERIOD_S = 5.0
 """Time in seconds after which a cycle of objects that are no longer the youngest is found."""
 
 THRESHOLDS = (20_000, 5, 1_000_000)

@@ -48,6 +48,8 @@ EPOCH_DURING_DELETE = -2
 _WORK_PER_TURN = 256
 _WORK_OF_NEW_REPLICA = 128
 """Cost of creating a log, in units of the cost of beginning a role, about 20 µs."""
+_STOPS_PER_TURN = 16
+"""Replicas that are stopped in one turn. One whose log is deleted takes about 150 µs."""
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ class Roles:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Stop applying LeaderAndIsr requests, because the logs are about to be closed."""
+        """Stop applying requests of controllers, because the logs are about to be closed."""
         self._is_stopped = True
 
     def apply_leader_and_isr(
@@ -115,8 +117,7 @@ class Roles:
                     if work >= _WORK_PER_TURN:
                         work = 0
                         await self._next_turn()
-                        if self._is_stopped:
-                            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "this broker is stopping")
+                        self._check_running()
                         check_current()
                     is_known = self._replicas.find(topic.topic_name, state.partition_index) is not None
                     work += 1 if is_known else _WORK_OF_NEW_REPLICA
@@ -134,6 +135,10 @@ class Roles:
         if begun.missing:
             _log_missing(begun.missing)
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    def _check_running(self) -> None:
+        if self._is_stopped:
+            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "this broker is stopping")
 
     def _next_turn(self) -> Deferred[None]:
         turn: Deferred[None] = Deferred()
@@ -238,20 +243,33 @@ class Roles:
         self._replicas.add(partition)
         return partition
 
-    def apply_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """End the roles of partitions, and delete the logs that the request says to delete."""
+    def apply_stop_replica(
+        self, request: StopReplicaRequest, check_current: Callable[[], None] = lambda: None
+    ) -> Deferred[StopReplicaResponse]:
+        """End the roles of partitions, and delete the logs that the request says to delete. Many of them take
+        several turns, as those of `apply_leader_and_isr` do."""
         if request.controller_epoch < self.controller_epoch:
-            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[])
+            stale = ErrorCode.STALE_CONTROLLER_EPOCH
+            return succeed(StopReplicaResponse(error_code=stale, partition_errors=[]))
         self.controller_epoch = request.controller_epoch
-        errors = [
-            StopReplicaPartitionError(
-                topic_name=topic.topic_name,
-                partition_index=state.partition_index,
-                error_code=self._stop(topic.topic_name, topic.topic_id, state),
-            )
-            for topic in request.topic_states
-            for state in topic.partition_states
-        ]
+        return ensureDeferred(self._stop_all(request, check_current))
+
+    async def _stop_all(
+        self, request: StopReplicaRequest, check_current: Callable[[], None]
+    ) -> StopReplicaResponse:
+        errors: list[StopReplicaPartitionError] = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                if errors and len(errors) % _STOPS_PER_TURN == 0:
+                    await self._next_turn()
+                    self._check_running()
+                    check_current()
+                code = self._stop(topic.topic_name, topic.topic_id, state)
+                errors.append(
+                    StopReplicaPartitionError(
+                        topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
+                    )
+                )
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
     def _stop(self, topic: str, topic_id: uuid.UUID, state: StopReplicaPartitionState) -> ErrorCode:

@@ -70,6 +70,9 @@ from holdfast_log.coordinator.zookeeper.interface import SessionExpired, WatchEv
 
 _log = logging.getLogger(__name__)
 
+_TURN_S = 0.002
+"""Time in seconds after which what an event asks for is continued in another turn of the reactor."""
+
 
 class ControllerRuntime:
     """Runs a `Controller` for one `Term`.
@@ -91,6 +94,7 @@ class ControllerRuntime:
         self.controller = Controller(term.broker_id, term.epoch, policy)
         self._policy = policy
         self._clock = clock
+        self._turn_began_s = clock.seconds()
         self._send = send
         self._lost = lost
         self._balance_interval_ms = balance_interval_ms
@@ -182,6 +186,7 @@ class ControllerRuntime:
             len(topics),
         )
         self._arm_balance()
+        self._turn_began_s = self._clock.seconds()
         set_aside = {name: "; ".join(errors.values()) for name, errors in unreadable.items()}
         await self._handle(Elected(Snapshot(brokers, topics, deleting, recorded, set_aside, first_epoch)))
         self._orders.begin()
@@ -193,12 +198,23 @@ class ControllerRuntime:
         if self._handling or self._over or not self._events:
             return
         self._handling = True
+        self._turn_began_s = self._clock.seconds()
         ensureDeferred(self._handle_all()).addErrback(self._failed)
 
     async def _handle_all(self) -> None:
         while self._events and not self._over:
             await self._handle(self._events.popleft())
+            await self._end_turn()
         self._handling = False
+
+    async def _end_turn(self) -> None:
+        """Go on in another turn of the reactor if this one has been long: clients are served meanwhile."""
+        if self._clock.seconds() - self._turn_began_s < _TURN_S:
+            return
+        turn: Deferred[None] = Deferred()
+        self._clock.callLater(0, turn.callback, None)
+        await turn
+        self._turn_began_s = self._clock.seconds()
 
     async def _handle(self, event: ControllerEvent) -> None:
         self._sent = []
@@ -210,7 +226,12 @@ class ControllerRuntime:
                 effect = steps.send(result)
             except StopIteration:
                 break
-            result = await self._perform(effect)
+            performed = ensureDeferred(self._perform(effect))
+            has_waited = not performed.called
+            result = await performed
+            if has_waited:
+                self._turn_began_s = self._clock.seconds()
+            await self._end_turn()
         if isinstance(event, Elected | BrokersChanged) and not self._over:
             self._summary.finish(sorted(self._channels))
 

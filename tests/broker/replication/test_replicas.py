@@ -67,14 +67,32 @@ def stop(
     topic_id: uuid.UUID = ZERO_ID,
 ) -> ErrorCode | int:
     state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=delete)
-    response = world.roles.apply_stop_replica(
-        StopReplicaRequest(
-            controller_id=1,
-            controller_epoch=controller_epoch,
-            topic_states=[StopReplicaTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
+    response = fired(
+        world.roles.apply_stop_replica(
+            StopReplicaRequest(
+                controller_id=1,
+                controller_epoch=controller_epoch,
+                topic_states=[
+                    StopReplicaTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+                ],
+            )
         )
     )
     return response.error_code or response.partition_errors[0].error_code
+
+
+def _deletion_of(world: World, topic: str, partitions: int) -> StopReplicaRequest:
+    states = [
+        StopReplicaPartitionState(partition_index=index, leader_epoch=-2, delete_partition=True)
+        for index in range(partitions)
+    ]
+    return StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=1,
+        topic_states=[
+            StopReplicaTopicState(topic_name=topic, topic_id=world.topic_id(topic), partition_states=states)
+        ],
+    )
 
 
 def _new_topic(
@@ -164,6 +182,35 @@ class TestRoles:
         with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
             fired(assigned)
         assert len(world.copier.followed) == len(world.replicas.of_topic("many")) > 0
+
+    def test_the_broker_serves_other_requests_while_it_deletes_many_logs(self, led: World) -> None:
+        assigned = led.roles.apply_leader_and_isr(_new_topic(led, "many", 50))
+        led.clock.advance(0)
+        fired(assigned)
+        stopped = led.roles.apply_stop_replica(_deletion_of(led, "many", 50))
+        assert not stopped.called
+        assert 20 < len(led.replicas.of_topic("many")) < 50
+        assert append(led) == 0
+        led.clock.advance(0)
+        assert [(row.partition_index, row.error_code) for row in fired(stopped).partition_errors] == [
+            (index, 0) for index in range(50)
+        ]
+        assert not led.replicas.of_topic("many")
+
+    def test_a_request_that_becomes_outdated_deletes_no_further_logs(self, led: World) -> None:
+        assigned = led.roles.apply_leader_and_isr(_new_topic(led, "many", 50))
+        led.clock.advance(0)
+        fired(assigned)
+
+        def check_current() -> None:
+            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
+
+        stopped = led.roles.apply_stop_replica(_deletion_of(led, "many", 50), check_current)
+        left = len(led.replicas.of_topic("many"))
+        led.clock.advance(0)
+        with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
+            fired(stopped)
+        assert len(led.replicas.of_topic("many")) == left > 0
 
     def test_a_stopping_broker_creates_no_further_logs(self, world: World) -> None:
         assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50))
