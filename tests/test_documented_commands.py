@@ -16,6 +16,9 @@ HERE = "tests/integration/test_documented_commands.py"
 CONFIGS = "scripts/configs.sh --bootstrap-server localhost:9092"
 BENCHMARKS = f"{HERE}::test_a_benchmark_knows_its_options"
 PROCEDURES = "tests/integration/test_procedures.py::test_the_procedures_of_the_page_do_what_they_say"
+DIRECTORIES = (
+    "tests/integration/test_directory_procedures.py::test_the_procedures_of_the_page_do_what_they_say"
+)
 
 EXECUTED = {
     ("README.md", "scripts/local-cluster.sh"): f"{HERE}::test_a_cluster_to_play_with",
@@ -26,6 +29,12 @@ EXECUTED = {
     ("docs/consumer-groups.md", "scripts/consumer-groups.sh"): f"{HERE}::test_groups",
     ("docs/installation.md", "holdfast quickstart"):
         "tests/integration/test_command.py::test_the_quickstart_counts_what_it_moves",
+    ("docs/log-directories.md", "BROKER="): DIRECTORIES,
+    ("docs/log-directories.md", "in_sync"): DIRECTORIES,
+    ("docs/log-directories.md", "placement orders"): DIRECTORIES,
+    ("docs/log-directories.md", "scripts/configs.sh"): DIRECTORIES,
+    ("docs/log-directories.md", "placement $("): DIRECTORIES,
+    ("docs/log-directories.md", "scripts/server-start.sh"): DIRECTORIES,
     ("docs/operating.md", "BROKERS="): PROCEDURES,
     ("docs/operating.md", "for id in 1 2 3; do"): PROCEDURES,
     ("docs/operating.md", "scripts/broker-api-versions.sh"): PROCEDURES,

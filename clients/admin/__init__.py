@@ -10,16 +10,11 @@ first error, if any; the error's text names the thing. Not thread-safe.
 from __future__ import annotations
 
 from holdfast_log.clients.admin.admin import Admin
-from holdfast_log.clients.admin.cluster import (
-    ApiSupport,
-    BrokerSupport,
-    ClusterDescription,
-    LogDir,
-    ReplicaSize,
-)
+from holdfast_log.clients.admin.cluster import ApiSupport, BrokerSupport, ClusterDescription
 from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from holdfast_log.clients.admin.consumer_groups import ConsumerGroupDescription, ConsumerMemberDescription
 from holdfast_log.clients.admin.groups import GroupDescription, GroupListing, MemberDescription
+from holdfast_log.clients.admin.log_dirs import LogDir, ReplicaSize
 from holdfast_log.clients.admin.managed_groups import ManagedGroupListing
 from holdfast_log.clients.admin.ownership import (
     OwnershipDescription,

@@ -11,6 +11,7 @@ from holdfast_log.clients.admin import (
     configs,
     consumer_groups,
     groups,
+    log_dirs,
     managed_groups,
     ownership,
     records,
@@ -27,6 +28,7 @@ from holdfast_log.clients.admin.arguments import (
     CONFIG_CHANGES,
     CONFIG_RESOURCES,
     COUNTS,
+    DIRECTORIES,
     NAMES,
     NEW_TOPICS,
     OFFSETS_TO_DELETE,
@@ -34,10 +36,11 @@ from holdfast_log.clients.admin.arguments import (
     TEXTS,
 )
 from holdfast_log.clients.admin.asking import Asking
-from holdfast_log.clients.admin.cluster import BrokerSupport, ClusterDescription, LogDir
+from holdfast_log.clients.admin.cluster import BrokerSupport, ClusterDescription
 from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from holdfast_log.clients.admin.consumer_groups import ConsumerGroupDescription
 from holdfast_log.clients.admin.groups import GroupDescription, GroupListing
+from holdfast_log.clients.admin.log_dirs import LogDir
 from holdfast_log.clients.admin.managed_groups import ManagedGroupListing
 from holdfast_log.clients.admin.ownership import OwnershipDescription, TokenCheck
 from holdfast_log.clients.admin.replicas import Reassignment
@@ -192,7 +195,19 @@ class Admin(RightsCalls, TransactionCalls):
         self, nodes: Iterable[int] | None = None, topics: Iterable[str] | None = None
     ) -> list[LogDir]:
         """The log directories of these brokers, with the replicas of these topics. None stands for all."""
-        return cluster.describe_log_dirs(self._asking, nodes, topics)
+        return log_dirs.describe_log_dirs(self._asking, nodes, topics)
+
+    @checked(node=A_BROKER, directories=DIRECTORIES)
+    def alter_replica_log_dirs(
+        self, node: int, directories: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Move a broker's replicas to these of its log directories (KIP-113), by their absolute paths.
+
+        Returns each partition's error, or None. REPLICA_NOT_AVAILABLE: the broker has no replica of the
+        partition yet, and will create it there. `describe_log_dirs` shows a replica that moves as a future
+        one in its new directory; asking for the directory in which it is ends the move.
+        """
+        return log_dirs.alter_replica_log_dirs(self._asking, node, directories)
 
     # Settings -----------------------------------------------------------------------------------------
 

@@ -216,5 +216,6 @@ _OF_OPEN_TRANSACTION: Final = {
 AN_OPEN_TRANSACTION: Final = Kind("an OpenTransaction", _take_open_transaction)
 AN_ELECTION: Final = an_instance(ElectionType, "ElectionType.PREFERRED or ElectionType.UNCLEAN")
 TARGETS: Final = mapping(A_PARTITION, optional(BROKERS), "{TopicPartition('topic', 0): [1, 2]}")
+DIRECTORIES: Final = mapping(A_PARTITION, A_NAME, "{TopicPartition('topic', 0): '/data/2'}")
 A_TOKEN: Final = an_int("a token, an int from 0 on, as Lease.token() returns it", -1, LONG_MAX)
 ANY_GENERATION: Final = an_int("a generation, an int; -1 for any", -1, LONG_MAX)

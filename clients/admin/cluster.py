@@ -1,21 +1,17 @@
-"""Describing brokers, the APIs they support, and their log directories."""
+"""Describing brokers, and the APIs they support."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast_log.clients.admin.asking import Asking, raise_first
-from holdfast_log.clients.admin.topics import describe_topics
 from holdfast_log.clients.connection.cluster_view import Node
 from holdfast_log.clients.connection.connection import ANY_NODE
 from holdfast_log.clients.connection.conversation import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
 from holdfast_log.protocol.catalog import APIS
-from holdfast_log.protocol.errors import BrokerError, error_for
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
 from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
-from holdfast_log.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,28 +21,6 @@ class ClusterDescription:
     cluster_id: str | None
     nodes: tuple[Node, ...]
     controller: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSize:
-    """The size of a replica in a log directory, in bytes, and its lag, in offsets."""
-
-    partition: TopicPartition
-    size_bytes: int
-    offset_lag: int
-    is_future: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LogDir:
-    """A log directory of a broker. `error` is None if it is usable; unknown sizes are -1."""
-
-    node: int
-    path: str
-    error: BrokerError | None
-    replicas: tuple[ReplicaSize, ...]
-    total_bytes: int
-    usable_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,37 +76,6 @@ def describe_api_versions(asking: Asking, node: int) -> BrokerSupport:
     apis = tuple(_support(key, theirs.get(key)) for key in sorted(theirs.keys() | for_clients))
     features = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
     return BrokerSupport(apis, features)
-
-
-def describe_log_dirs(
-    asking: Asking, nodes: Iterable[int] | None = None, topics: Iterable[str] | None = None
-) -> list[LogDir]:
-    """The log directories of these brokers, with the replicas of these topics. None stands for all."""
-    wanted = [node.id for node in describe_cluster(asking).nodes] if nodes is None else list(nodes)
-    asked = None
-    if topics is not None:
-        asked = [
-            DescribableLogDirTopic(topic=each.name, partitions=[row.partition for row in each.partitions])
-            for each in describe_topics(asking, topics)
-        ]
-    found = []
-    for node in wanted:
-        response = asking.ask(node, DescribeLogDirsRequest(topics=asked), lambda answer: [answer.error_code])
-        raise_first([(f"broker {node}", response.error_code, None)])
-        for row in response.results:
-            replicas = tuple(
-                ReplicaSize(
-                    TopicPartition(topic.name, each.partition_index),
-                    each.partition_size,
-                    each.offset_lag,
-                    each.is_future_key,
-                )
-                for topic in row.topics
-                for each in topic.partitions
-            )
-            error = error_for(row.error_code) if row.error_code else None
-            found.append(LogDir(node, row.log_dir, error, replicas, row.total_bytes, row.usable_bytes))
-    return found
 
 
 def _support(key: int, theirs: tuple[int, int] | None) -> ApiSupport:

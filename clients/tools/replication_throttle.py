@@ -1,4 +1,5 @@
-"""The replication throttle (KIP-73) that reassign-partitions.sh sets for moves and removes after them."""
+"""The limits of bandwidth that reassign-partitions.sh sets for moves and removes after them: the replication
+throttle (KIP-73) between brokers, and the rate of copies between the directories of a broker (KIP-113)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from holdfast_log.protocol.configs import ConfigOperation, ConfigSource, Resourc
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 _REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 _DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER)
 
@@ -47,6 +49,28 @@ def set_throttle(
         resource = ConfigResource(ResourceType.BROKER, str(broker))
         changes[resource] = [ConfigChange(name, str(bytes_per_s)) for name in _RATES]
     admin.alter_configs(changes)
+
+
+def set_directory_rate(admin: Admin, brokers: Iterable[int], bytes_per_s: int) -> None:
+    """Limit what each of these brokers copies between its log directories, in bytes per second."""
+    change = [ConfigChange(_DIRECTORY_RATE, str(bytes_per_s))]
+    admin.alter_configs({_broker(broker): change for broker in sorted(set(brokers))})
+
+
+def clear_directory_rate(admin: Admin, brokers: Iterable[int]) -> list[str]:
+    """Remove the limit of what these brokers copy between their directories; return the brokers changed. One
+    that is down keeps it."""
+    live = {node.id for node in admin.describe_cluster().nodes}
+    described = admin.describe_configs([_broker(node) for node in sorted(live & set(brokers))])
+    limited = [
+        broker
+        for broker, entries in described.items()
+        if any(entry.name == _DIRECTORY_RATE and entry.source in _DYNAMIC for entry in entries)
+    ]
+    change = [ConfigChange(_DIRECTORY_RATE, None, ConfigOperation.DELETE)]
+    if limited:
+        admin.alter_configs(dict.fromkeys(limited, change))
+    return sorted(map(str, limited))
 
 
 def clear_throttle(admin: Admin, topics: Iterable[str]) -> list[str]:

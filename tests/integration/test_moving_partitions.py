@@ -18,7 +18,7 @@ from kafka import TopicPartition as StockPartition
 from holdfast_log.clients.admin import Admin
 from holdfast_log.clients.tools.configs import configs
 from holdfast_log.clients.tools.leader_election import leader_election
-from holdfast_log.clients.tools.partitions_file import read_assignments
+from holdfast_log.clients.tools.partitions_file import read_reassignment
 from holdfast_log.clients.tools.reassign_partitions import reassign_partitions
 from holdfast_log.clients.tools.topics import topics
 from tests.cluster import Cluster
@@ -95,7 +95,7 @@ def test_partitions_move_with_their_records_and_preferred_leaders_are_elected(
     )
     plan = tmp_path / "plan.json"
     plan.write_text(generated.splitlines()[-1])
-    targets = [replicas for _, replicas in sorted(read_assignments(str(plan)).items())]
+    targets = [replicas for _, replicas in sorted(read_reassignment(str(plan)).replicas.items())]
     assert {broker for replicas in targets for broker in replicas} == {1, 2}
 
     # Carry out the plan. No record is lost.

@@ -161,7 +161,6 @@ LEFT_OUT: Mapping[str, str] = {
     "console-consumer": "enable-systest-events",
     "consumer-perf-test": "date-format num-fetch-threads threads",
     "dump-log": "cluster-metadata-decoder key-decoder-class remote-log-metadata-decoder value-decoder-class",
-    "reassign-partitions": "replica-alter-log-dirs-throttle timeout",
     "topics": "delete-config partition-size-limit-per-response",
 }
 """Options of Kafka's that a script of ours does not have; docs/tools.md says why."""

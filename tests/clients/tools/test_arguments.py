@@ -9,9 +9,11 @@ import pytest
 
 from holdfast_log.clients.tools.configs import assignments
 from holdfast_log.clients.tools.partitions_file import (
+    PlacedReplica,
+    ReassignmentFile,
     assignments_json,
-    read_assignments,
     read_partitions,
+    read_reassignment,
     read_topics,
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -46,8 +48,16 @@ def written(tmp_path: Path, text: str) -> str:
 def test_a_proposed_plan_can_be_read_back(tmp_path: Path) -> None:
     moves = {TopicPartition("t", 1): (1, 2), TopicPartition("t", 0): (2,)}
     path = written(tmp_path, assignments_json(moves))
-    assert read_assignments(path) == moves
+    assert read_reassignment(path) == ReassignmentFile(moves)
     assert sorted(read_partitions(path)) == sorted(moves)
+
+
+def test_the_directories_of_replicas_are_read_from_a_plan(tmp_path: Path) -> None:
+    row = '{"topic": "t", "partition": 1, "replicas": [3, 1, 2], "log_dirs": ["any", "/d/2", "any"]}'
+    found = read_reassignment(written(tmp_path, f'{{"version": 1, "partitions": [{row}]}}'))
+    partition = TopicPartition("t", 1)
+    assert found.replicas == {partition: (3, 1, 2)}
+    assert found.directories == {PlacedReplica(1, partition): "/d/2"}
 
 
 def test_the_topics_to_move_are_read_from_a_file(tmp_path: Path) -> None:
@@ -66,12 +76,16 @@ def test_the_topics_to_move_are_read_from_a_file(tmp_path: Path) -> None:
         '{"partitions": [{"topic": "t", "partition": 0, "replicas": "1"}]}',
         '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}, '
         '{"topic": "t", "partition": 0, "replicas": [2]}]}',
+        '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": "/d"}]}',
+        '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [1]}]}',
+        '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": []}]}',
+        '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["any", "any"]}]}',
     ],
 )
 def test_a_malformed_file_is_named_in_the_error(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(click.UsageError, match=r"partitions\.json"):
-        read_assignments(path)
+        read_reassignment(path)
 
 
 def test_a_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
