@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast_log.broker.log.key_runs import KeyEntry
-from holdfast_log.broker.log.producer_state import AppendedBatch
+from holdfast_log.broker.log.producer_entry import AppendedBatch
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.protocol.batches import (
     HEADER_SIZE,

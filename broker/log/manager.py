@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.log import names
 from holdfast_log.broker.log.after_checkpoint import remove_before_start, settle
+from holdfast_log.broker.log.arrivals import Arrivals
 from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
 from holdfast_log.broker.log.closing import close_directory
 from holdfast_log.broker.log.delayed_removals import DelayedRemovals
@@ -38,14 +39,14 @@ from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.log_events import LogEvents
 from holdfast_log.broker.log.manager_limits import ManagerLimits
 from holdfast_log.broker.log.open_files import OpenFiles
-from holdfast_log.broker.log.pressure import REMEDY, is_pressure, retried
+from holdfast_log.broker.log.pressure import REMEDY, is_pressure
 from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.log.recovery import create_log, write_partition_metadata
-from holdfast_log.broker.log.run_marks import NO_EPOCH
+from holdfast_log.broker.log.runs import Runs
 from holdfast_log.broker.log.scrubber import Scrubber, ScrubSettings
 from holdfast_log.broker.log.settings_in_force import LogSettingsInForce
 from holdfast_log.broker.log.truncation import restore_log_producers
-from holdfast_log.broker.workers import Workers, all_back
+from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
 from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -93,11 +94,11 @@ class LogManager:
         self.damaged: dict[Log, None] = {}
         """Logs with segments that cannot be read."""
         self.choices = DirectoryChoices()
-        self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}
-        """The directories to which the last process was moving logs (KIP-113)."""
         self.directories = [LogDirectory(disk, os.path.abspath(path), boot) for path in paths]
         self.settings = LogSettingsInForce(defaults, self, self._settings_changed)
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, clock, self._writing_failed)
+        self.runs = Runs(self.directories, workers, clock, self._directory_failed)
+        self.arrivals = Arrivals(self, disk, workers)
         self._workers = workers
         self._clock = clock
         self._date_ms = date_ms
@@ -153,49 +154,22 @@ class LogManager:
             self._clock,
             self._limits.num_recovery_threads_per_data_dir,
             self._request,
-            self._loaded,
+            self.arrivals.loaded,
         )
         return loader.load(self.directories, self._directory_failed).addCallback(
-            lambda _: self._finish_moves()
+            lambda _: self.arrivals.finish_moves()
         )
-
-    @property
-    def start_epoch(self) -> int:
-        """The start epoch of the process that wrote last, if the directories hold all its writes; `NO_EPOCH`
-        if records may be lost. Until `begin_run` that is the previous process, then it is this one."""
-        return next(iter(self.lineage), NO_EPOCH)
-
-    @property
-    def lineage(self) -> tuple[int, ...]:
-        """`start_epoch`, and before it the start epochs of earlier processes whose writes the directories all
-        hold, latest first; empty if records may be lost."""
-        lineages = [() if each.failure is not None else each.lineage for each in self.directories]
-        if len({lineage[:1] for lineage in lineages}) > 1:
-            return ()
-        return tuple(epoch for epoch in lineages[0] if all(epoch in lineage for lineage in lineages))
 
     def begin_run(self, start_epoch: int) -> Deferred[None]:
         """Mark the directories as written by this process, which is registered under `start_epoch`. Call it
         before anything is appended. A directory that cannot be marked goes offline."""
-        earlier = self.lineage
-        marked = all_back(
-            [self._mark_run(directory, start_epoch, earlier) for directory in self.live_directories]
-        )
-        return marked.addCallback(lambda _: self._examine_doubtful())
+        return self.runs.begin(start_epoch).addCallback(lambda _: self._examine_doubtful())
 
     def _examine_doubtful(self) -> None:
         for log in self:
             if log.doubt is not None:
                 log.suspect_at(*log.doubt)
                 log.doubt = None
-
-    def _mark_run(self, directory: LogDirectory, start_epoch: int, earlier: Sequence[int]) -> Deferred[None]:
-        marked = retried(
-            self._clock,
-            f"mark of {directory.path}",
-            lambda: self._workers.run(directory.mark_run, start_epoch, earlier),
-        )
-        return marked.addErrback(partial(self._directory_failed, directory))
 
     def _directory_failed(self, directory: LogDirectory, failure: Failure) -> None:
         """Errback: an OSError takes the directory offline; any other failure is a bug and is raised."""
@@ -231,66 +205,7 @@ class LogManager:
             append_id_limits=self._limits.append_ids,
         )
 
-    def _loaded(self, directory: LogDirectory, log: Log) -> None:
-        """Add a log that a worker opened.
-
-        Another directory may hold the same partition: for example, it was offline while the topic was deleted
-        and created again. The manager uses the more recent log until the controller names the topic's id
-        (see `move_aside`), and keeps the other log unchanged.
-        """
-        if log.is_cut_short:
-            directory.lineage = ()
-        partition = log.topic_partition
-        other = self.find(partition)
-        if other is None:
-            self._adopt(directory, log)
-            return
-        if log.is_move_unfinished != other.is_move_unfinished:
-            self._drop_copy(partition, directory, log, other)
-            return
-        rival = self._directory_of(other)
-        if _rank(log, directory) > _rank(other, rival):
-            self._adopt(directory, log)
-            rival.spares[partition] = rival.logs.pop(partition)
-            self._flush_schedule.forget(other)
-        else:
-            directory.spares[partition] = log
-        logger.error(
-            "%s and %s hold the same partition; the more recent log is used, the other is kept",
-            other.directory,
-            log.directory,
-        )
-
-    def _drop_copy(self, partition: TopicPartition, directory: LogDirectory, log: Log, other: Log) -> None:
-        """Of two logs of a partition, drop the one that the last process had copied from the other: it did
-        not come to use it."""
-        if log.is_move_unfinished:
-            self.interrupted_moves[partition] = directory
-            directory.logs[partition] = log
-            self._drop(partition, directory, log)
-        else:
-            place = self._directory_of(other)
-            self.interrupted_moves[partition] = place
-            self._drop(partition, place, other)
-            self._adopt(directory, log)
-
-    def _drop(self, partition: TopicPartition, directory: LogDirectory, log: Log) -> None:
-        with contextlib.suppress(BrokerError):  # The directory is offline now, which has been logged.
-            path = self._take_out(log, names.deleted_directory, directory)
-            self._removals.remove_later(path, 0, self.disk.remove_directory)
-
-    def _finish_moves(self) -> Deferred[None]:
-        """Forget of which logs a former process had not come to remove the originals: they have gone."""
-        for directory in self.live_directories:
-            for partition in directory.interrupted_moves:
-                self.interrupted_moves[partition] = directory
-        moved = [log for log in self if log.is_move_unfinished]
-        for log in moved:
-            log.is_move_unfinished = False
-        paths = [os.path.join(log.directory, names.MOVE_UNFINISHED) for log in moved]
-        return all_back([self._workers.run(self.disk.remove, path) for path in paths])
-
-    def _adopt(self, directory: LogDirectory, log: Log) -> Log:
+    def adopt(self, directory: LogDirectory, log: Log) -> Log:
         """Add a log that a worker opened or that was created."""
         log.use_files(self._files)
         log.settings = self.settings.of(log.topic_partition.topic)
@@ -359,7 +274,7 @@ class LogManager:
             raise error_for(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {error}"
             ) from error
-        self._adopt(directory, log)
+        self.adopt(directory, log)
         if has_old_point:
             # Recovery would not check what is written before the old recovery point.
             settle(self.checkpoints, directory, self._workers, log)
@@ -385,7 +300,7 @@ class LogManager:
             write_partition_metadata(self.disk, log.directory, topic_id)
         except OSError as error:
             if not is_pressure(error):
-                self.fail_directory(self._directory_of(log), error)
+                self.fail_directory(self.directory_of(log), error)
             raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
         log.has_new_metadata = True
@@ -404,7 +319,19 @@ class LogManager:
         replica. No effect without such a log."""
         log = self.find(partition)
         if log is not None:
-            self._directory_of(log).know_high_watermark(partition, offset)
+            self.directory_of(log).know_high_watermark(partition, offset)
+
+    def set_aside(self, log: Log) -> None:
+        """Keep a log of a partition for which another directory's log is used."""
+        directory, partition = self.directory_of(log), log.topic_partition
+        directory.spares[partition] = directory.logs.pop(partition)
+        self._flush_schedule.forget(log)
+
+    def drop(self, log: Log, directory: LogDirectory) -> None:
+        """Remove a log of this directory at once, with its files. An error takes the directory offline."""
+        with contextlib.suppress(BrokerError):  # Which has been logged.
+            path = self._take_out(log, names.deleted_directory, directory)
+            self._removals.remove_later(path, 0, self.disk.remove_directory)
 
     def delete(self, partition: TopicPartition) -> None:
         """Remove the partition's log at once, and its files after `file.delete.delay.ms`.
@@ -413,7 +340,7 @@ class LogManager:
         """
         log = self.find(partition)
         if log is not None:
-            self._directory_of(log).recovery_points.pop(partition, None)
+            self.directory_of(log).recovery_points.pop(partition, None)
             path = self._take_out(log, names.deleted_directory)
             self._removals.remove_later(path, log.settings.file_delete_delay_ms, self.disk.remove_directory)
 
@@ -427,7 +354,7 @@ class LogManager:
         path = self._take_out(log, names.stray_directory)
         for directory in self.live_directories:
             if partition in directory.spares:
-                self._adopt(directory, directory.spares.pop(partition))
+                self.adopt(directory, directory.spares.pop(partition))
                 break
         return path
 
@@ -435,10 +362,10 @@ class LogManager:
         """Use a spare of another directory, `copy`, in place of a log, whose files are removed after
         `file.delete.delay.ms`. Raises as `delete` does."""
         partition, delay_ms = log.topic_partition, log.settings.file_delete_delay_ms
-        self._directory_of(log).recovery_points.pop(partition, None)
+        self.directory_of(log).recovery_points.pop(partition, None)
         path = self._take_out(log, names.deleted_directory)
         self._removals.remove_later(path, delay_ms, self.disk.remove_directory)
-        self._adopt(directory, directory.spares.pop(partition))
+        self.adopt(directory, directory.spares.pop(partition))
 
     def request_of_copy(self, log: Log, directory: LogDirectory) -> LoadRequest:
         """How to open the complete and durable copy of a log in another directory."""
@@ -460,7 +387,7 @@ class LogManager:
         directory: LogDirectory | None = None,
     ) -> str:
         """Remove a log and rename its directory; returns the new path."""
-        partition, directory = log.topic_partition, directory or self._directory_of(log)
+        partition, directory = log.topic_partition, directory or self.directory_of(log)
         del directory.logs[partition]
         directory.high_watermarks.pop(partition, None)
         self._flush_schedule.forget(log)
@@ -480,7 +407,8 @@ class LogManager:
         directory.note_departure(log)
         return path
 
-    def _directory_of(self, log: Log) -> LogDirectory:
+    def directory_of(self, log: Log) -> LogDirectory:
+        """The directory that has a log."""
         return next(
             directory for directory in self.directories if directory.logs.get(log.topic_partition) is log
         )
@@ -558,8 +486,3 @@ class LogManager:
 
 def _expect_os_error(failure: Failure) -> None:
     failure.trap(OSError)
-
-
-def _rank(log: Log, directory: LogDirectory) -> tuple[bool, int, int, str]:
-    """Rank of a log among several of one partition: the highest is used."""
-    return log.topic_id is not None, log.epochs.latest, log.log_end_offset, directory.path

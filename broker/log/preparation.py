@@ -15,7 +15,7 @@ from holdfast_log.broker.log.append_ids import NO_DIGEST, NamedAppend
 from holdfast_log.broker.log.decompression import INLINE_BYTES_MAX, INLINE_DECOMPRESSED_BYTES_MAX
 from holdfast_log.broker.log.key_versions import keys_of
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.producer_state import AppendedBatch
+from holdfast_log.broker.log.producer_entry import AppendedBatch
 from holdfast_log.broker.log.recompression import recompressed
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.validation import Examined, ExcessiveRecordsError, check_times, examine

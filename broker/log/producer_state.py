@@ -8,12 +8,11 @@ its directory and from the headers of the later batches.
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from holdfast_log.broker.log.append_ids import NO_DIGEST, AppendIdLimits, AppendIds, NamedAppend
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE, Introductions
+from holdfast_log.broker.log.producer_entry import NO_MARKER, NO_SEQUENCE, AppendedBatch, ProducerEntry
 from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.log.sequence_checks import check_epoch, check_inside, check_sequence
 from holdfast_log.broker.log.transactions import NO_TRANSACTION, AbortedEntry, Transactions
@@ -24,7 +23,6 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.records import named_append_of
 from holdfast_log.protocol.wire import Buffer
 
-REMEMBERED_BATCHES = 5
 MAX_PRODUCERS = 100_000
 """Maximum number of producers in the state of one log. One more replaces the longest unused one of the source
 that introduced the most (`introductions`)."""
@@ -32,79 +30,16 @@ MAX_PRODUCERS_PER_SOURCE = 10_000
 """Maximum number of producers in the state of one log that one source may introduce. One more replaces the
 longest unused of that source."""
 
-_SEQUENCE_MASK = 0x7FFFFFFF
-
 _SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _BATCH = struct.Struct(">qiqiq")
-NO_MARKER = -1
-_NO_COORDINATOR_EPOCH = -1
-_NO_SEQUENCE = -1
 _LATEST_MS = 2**63 - 1
 
 
 # What a named tuple's constructor calls, without the cost of a Python function.
 _new_tuple = tuple.__new__
-
-
-class AppendedBatch(NamedTuple):
-    """What identifies one batch of a producer."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-class ProducerEntry:
-    """One producer. `batches` are its last ones under `epoch`, oldest first."""
-
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "ended_at",
-        "epoch",
-        "last_write_ms",
-        "producer_id",
-        "transaction_offset",
-    )
-
-    def __init__(self, producer_id: int, epoch: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.batches: deque[AppendedBatch] = deque(maxlen=REMEMBERED_BATCHES)
-        self.last_write_ms = 0
-        self.coordinator_epoch = _NO_COORDINATOR_EPOCH
-        self.transaction_offset = NO_TRANSACTION
-        """Offset at which its open transaction began; -1 if none is open."""
-        self.ended_at = NO_MARKER
-        """Offset of its last marker that this process has seen."""
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
-
-    def find(self, header: BatchHeader) -> AppendedBatch | None:
-        """The remembered batch that `header` repeats; None if it repeats none."""
-        if header.producer_epoch != self.epoch or header.base_sequence < 0:
-            return None
-        wanted_sequence, wanted_delta = header.last_sequence, header.last_offset_delta
-        for batch in self.batches:
-            # Read together, because each read of a named tuple's field is a call.
-            last_sequence, _, offset_delta, _ = batch
-            if last_sequence == wanted_sequence and offset_delta == wanted_delta:
-                return batch
-        return None
 
 
 class ProducerStates:
@@ -432,7 +367,7 @@ class ProducerStates:
         body = bytearray(_COUNT.pack(len(entries)))
         remembered = bytearray()
         for entry in entries:
-            last = entry.batches[-1] if entry.batches else AppendedBatch(_NO_SEQUENCE, -1, 0, -1)
+            last = entry.batches[-1] if entry.batches else AppendedBatch(NO_SEQUENCE, -1, 0, -1)
             body += _ENTRY.pack(
                 entry.producer_id,
                 entry.epoch,

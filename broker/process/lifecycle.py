@@ -237,7 +237,7 @@ class Broker:
         try:
             known = known_identity(self._logs.live_directories)
             if known is not None:
-                _log_what_is_kept(self._logs.start_epoch)
+                _log_what_is_kept(self._logs.runs.start_epoch)
             broker_id = settings.broker_id
             if broker_id == _NO_ID and known is not None:
                 broker_id = known.broker_id

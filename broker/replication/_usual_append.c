@@ -1082,11 +1082,10 @@ find_append(State *state)
 static int
 find_states(State *state)
 {
-    static const char producer_module[] = "holdfast_log.broker.log.producer_state";
     state->leadership = (PyTypeObject *)attribute_of("holdfast_log.broker.replication.leadership", "Leadership");
     state->epochs = (PyTypeObject *)attribute_of("holdfast_log.broker.log.epochs", "LeaderEpochs");
-    state->producers = (PyTypeObject *)attribute_of(producer_module, "ProducerStates");
-    PyTypeObject *entry = (PyTypeObject *)attribute_of(producer_module, "ProducerEntry");
+    state->producers = (PyTypeObject *)attribute_of("holdfast_log.broker.log.producer_state", "ProducerStates");
+    PyTypeObject *entry = (PyTypeObject *)attribute_of("holdfast_log.broker.log.producer_entry", "ProducerEntry");
     int done = -1;
     if (state->leadership != NULL && state->epochs != NULL && state->producers != NULL && entry != NULL
         && find_slot(state->epochs, "_epochs", &state->epochs_known) == 0

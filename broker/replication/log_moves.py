@@ -134,7 +134,7 @@ class LogMoves:
 
     def role_changed(self, partition: Partition) -> None:
         """Continue a move that the end of the last process interrupted."""
-        target = self._logs.interrupted_moves.pop(partition.key, None)
+        target = self._logs.arrivals.interrupted_moves.pop(partition.key, None)
         if target is not None and target.failure is None and partition.key not in target.logs:
             self.begin(partition.key, target)
 

@@ -73,7 +73,7 @@ def build_broker(
         admission,
         metadata,
         settings,
-        logs.lineage,
+        logs.runs.lineage,
         quotas.clients,
         quotas.connections,
         authentication.gates,

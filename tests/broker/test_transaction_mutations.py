@@ -16,7 +16,8 @@ from holdfast_log.broker.handlers.end_txn import EndTxnHandler
 from holdfast_log.broker.log import aborted_search, producer_state, recovery
 from holdfast_log.broker.log.aborted_index import AbortedIndex
 from holdfast_log.broker.log.least_offsets import LeastOffsets
-from holdfast_log.broker.log.producer_state import NO_MARKER, ProducerStates
+from holdfast_log.broker.log.producer_entry import NO_MARKER
+from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.transactions import Transactions
 from holdfast_log.broker.replication import reads, verifying
 from holdfast_log.broker.replication.partition import Partition

@@ -29,6 +29,7 @@ from holdfast_log.broker.log import (
     known_reads,
     log,
     preparation,
+    producer_entry,
     producer_state,
     reading,
     segment,
@@ -131,8 +132,8 @@ STAND_INS = (
         "_usual_append",
         ((usual_append, "_compiled", None),),
         (
-            produce_handler, appends, replicas, partition, preparation, append, log, producer_state, epochs,
-            segment, segment_indexes, traffic,
+            produce_handler, appends, replicas, partition, preparation, append, log, producer_entry,
+            producer_state, epochs, segment, segment_indexes, traffic,
         ),
         frozenset(
             {

@@ -78,10 +78,10 @@ def test_what_a_process_wrote_is_all_there_after_a_clean_stop_or_in_the_same_boo
 ) -> None:
     disk = sim_disk()
     logs = started(disk, None if boot is None else "one")
-    assert logs.start_epoch == NO_EPOCH
+    assert logs.runs.start_epoch == NO_EPOCH
     finished(logs.begin_run(EPOCH))
     end(disk, logs)
-    assert started(disk, boot).start_epoch == epoch
+    assert started(disk, boot).runs.start_epoch == epoch
 
 
 def test_a_process_that_never_registered_keeps_the_mark_of_the_one_before() -> None:
@@ -90,7 +90,7 @@ def test_a_process_that_never_registered_keeps_the_mark_of_the_one_before() -> N
     finished(logs.begin_run(EPOCH))
     stop(disk, logs)
     stop(disk, started(disk))
-    assert started(disk, "two").start_epoch == EPOCH
+    assert started(disk, "two").runs.start_epoch == EPOCH
 
 
 @pytest.mark.parametrize("end", [stop, kill])
@@ -103,7 +103,7 @@ def test_a_process_names_every_process_before_it_whose_writes_are_all_there(
         logs = started(disk)
         finished(logs.begin_run(epoch))
         end(disk, logs)
-    assert started(disk).lineage == tuple(range(EPOCH + 29, EPOCH + 29 - LINEAGE_MAX, -1))
+    assert started(disk).runs.lineage == tuple(range(EPOCH + 29, EPOCH + 29 - LINEAGE_MAX, -1))
 
 
 def test_a_process_that_may_have_lost_records_begins_a_new_lineage() -> None:
@@ -112,7 +112,7 @@ def test_a_process_that_may_have_lost_records_begins_a_new_lineage() -> None:
         logs = started(disk, boot)
         finished(logs.begin_run(EPOCH + number))
         disk.kill_process()
-    assert started(disk, "two").lineage == (EPOCH + 2,)
+    assert started(disk, "two").runs.lineage == (EPOCH + 2,)
 
 
 def test_one_empty_directory_makes_the_others_doubtful() -> None:
@@ -121,7 +121,7 @@ def test_one_empty_directory_makes_the_others_doubtful() -> None:
     finished(logs.begin_run(EPOCH))
     stop(disk, logs)
     disk.wipe("/d2")
-    assert started(disk).start_epoch == NO_EPOCH
+    assert started(disk).runs.start_epoch == NO_EPOCH
 
 
 def test_a_directory_that_was_offline_in_the_last_run_makes_the_others_doubtful() -> None:
@@ -130,11 +130,11 @@ def test_a_directory_that_was_offline_in_the_last_run_makes_the_others_doubtful(
     disk.kill_process()
     disk.fail("/d2")
     logs = started(disk)
-    assert logs.start_epoch == NO_EPOCH
+    assert logs.runs.start_epoch == NO_EPOCH
     finished(logs.begin_run(EPOCH + 1))
     stop(disk, logs)
     disk.mend("/d2")
-    assert started(disk).start_epoch == NO_EPOCH
+    assert started(disk).runs.start_epoch == NO_EPOCH
 
 
 def test_a_directory_that_failed_is_not_trusted_even_in_the_same_boot() -> None:
@@ -144,7 +144,7 @@ def test_a_directory_that_failed_is_not_trusted_even_in_the_same_boot() -> None:
     finished(logs.begin_run(EPOCH))
     logs.fail_directory(logs.directories[1], OSError("fsync failed"))
     disk.kill_process()
-    assert started(disk).start_epoch == NO_EPOCH
+    assert started(disk).runs.start_epoch == NO_EPOCH
 
 
 @pytest.mark.parametrize("end", [stop, kill])
@@ -166,7 +166,7 @@ def test_a_process_that_removed_complete_batches_is_not_forgotten_when_it_ends_a
     for _ in range(2):
         logs = started(disk)
         assert logs.get_or_create(TopicPartition("t", 0)).log_end_offset == 0
-        assert logs.start_epoch == NO_EPOCH
+        assert logs.runs.start_epoch == NO_EPOCH
         disk.kill_process()
 
 

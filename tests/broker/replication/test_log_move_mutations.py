@@ -87,7 +87,7 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
         LogMoves, "role_changed", lambda self, partition: None, crash_at_each_step("kill"),
     ),
     "a copy that nothing uses stays beside the log": (
-        LogManager, "_drop", lambda self, partition, directory, log: None, crash_at_each_step("power"),
+        LogManager, "drop", lambda self, log, directory: None, crash_at_each_step("power"),
     ),
     "a source that cannot be read stays online": (
         LogMoves, "_disk_failed", lambda self, move, error: None,

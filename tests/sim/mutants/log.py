@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast_log.broker.log import after_checkpoint, epoch_recovery, recovery, scan, snapshots, truncation
+from holdfast_log.broker.log.arrivals import Arrivals
 from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.segment_indexes import SegmentIndexes
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -55,13 +55,13 @@ def _read_no_epochs_in_recovery() -> Sequence[Patch]:
 
 
 def _trust_cut_logs() -> Sequence[Patch]:
-    loaded = LogManager._loaded
+    loaded = Arrivals.loaded
 
-    def mutant(self: LogManager, directory: LogDirectory, log: Log) -> None:
+    def mutant(self: Arrivals, directory: LogDirectory, log: Log) -> None:
         log.is_cut_short = False
         loaded(self, directory, log)
 
-    return [(LogManager, "_loaded", mutant)]
+    return [(Arrivals, "loaded", mutant)]
 
 
 def _create_no_index_files() -> Sequence[Patch]:

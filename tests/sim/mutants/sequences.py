@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast_log.broker.log import producer_state
+from holdfast_log.broker.log import producer_entry, producer_state
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.replication import following
@@ -18,7 +18,7 @@ def _accept_any_sequence() -> Sequence[Patch]:
 
 
 def _remember_one_batch() -> Sequence[Patch]:
-    return [(producer_state, "REMEMBERED_BATCHES", 1)]
+    return [(producer_entry, "REMEMBERED_BATCHES", 1)]
 
 
 def _copy_without_sequences() -> Sequence[Patch]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from holdfast_log.broker.log import producer_state, recovery
 from holdfast_log.broker.log.aborted_index import AbortedIndex
-from holdfast_log.broker.log.producer_state import NO_MARKER, ProducerStates
+from holdfast_log.broker.log.producer_entry import NO_MARKER
+from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.transactions import NO_TRANSACTION, Transactions
 from holdfast_log.broker.replication import partition
 from holdfast_log.broker.replication.partition import Partition
