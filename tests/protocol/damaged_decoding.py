@@ -25,8 +25,10 @@ from tests.models.batches import START_MS, batch, encoded
 from tests.protocol.pieces import Damage, Sensible, pieces_of
 from tests.protocol.strategies import every_version
 
-_DAMAGES_PER_MESSAGE = 20
+_DAMAGES_PER_MESSAGE = 100
 """How often each message is damaged: to make a new one takes longer than to damage it."""
+_LAST_DAMAGES = 20
+"""How many times the last damage is chosen for the same earlier damage."""
 _BATCHES = 0.25
 """Share of the runs that decode a batch instead of a message."""
 _ELEMENTS_MAX = 50_000
@@ -66,8 +68,11 @@ class Runs:
                 continue
             cls, version = rng.choice(self._kinds)
             pieces = pieces_of(self._sensible.message(cls, version), version)
-            for _ in range(times):
-                self._message(cls, version, self._damage.apply(pieces))
+            laid = self._damage.partly(pieces)
+            for number in range(1, times + 1):
+                self._message(cls, version, self._damage.once(laid))
+                if number % _LAST_DAMAGES == 0:
+                    laid = self._damage.partly(pieces)
 
     def _message(self, cls: type[Any], version: int, body: bytes) -> None:
         try:

@@ -7,10 +7,11 @@ pieces and changes counts, lengths, numbers and batches, or repeats, drops and s
 from __future__ import annotations
 
 import enum
+import itertools
 import random
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast_log.protocol.batches import HEADER_SIZE
@@ -19,17 +20,25 @@ from holdfast_log.protocol.fields import Array, Field, Fixed, Struct, Variable, 
 from holdfast_log.protocol.schema import ProtocolMessage
 
 
-class Kind(enum.Enum):
+class Kind(enum.IntEnum):
     """What a piece is."""
 
-    COUNT = "number of elements, or of tagged fields"
-    LENGTH = "length of what follows"
-    PRESENCE = "whether a struct follows"
-    NUMBER = "number of fixed width"
-    CONTENT = "text or bytes"
-    RECORDS = "record batches"
-    BEGIN = "beginning of an element or tagged field"
-    END = "end of an element or tagged field"
+    COUNT = enum.auto()
+    """Number of elements, or of tagged fields."""
+    LENGTH = enum.auto()
+    """Length of what follows."""
+    PRESENCE = enum.auto()
+    """Whether a struct follows."""
+    NUMBER = enum.auto()
+    """Number of fixed width."""
+    CONTENT = enum.auto()
+    """Text or bytes."""
+    RECORDS = enum.auto()
+    """Record batches."""
+    BEGIN = enum.auto()
+    """Beginning of an element or tagged field."""
+    END = enum.auto()
+    """End of an element or tagged field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +164,72 @@ _NUMBERS = (
 )
 _HUGE = (0, 1, 2, 127, 128, 16_384, 2**21, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**35 - 1, 2**63, 2**70)
 _BATCH_WIDTHS = (8, 4, 4, 1, 4, 2, 4, 8, 8, 8, 2, 4, 4)
+_DEPTHS = {Kind.BEGIN: 1, Kind.END: -1}
 BATCH_FIELDS = tuple((sum(_BATCH_WIDTHS[:at]), width) for at, width in enumerate(_BATCH_WIDTHS))
 """Position and width of each field in the header of a record batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Pieces from `begin` to before `end` are replaced by others, so many times."""
+
+    begin: int
+    end: int
+    pieces: Sequence[Piece]
+    times: int = 1
+
+
+class Laid:
+    """Pieces and their bytes, with what to look for in them. The pieces do not change."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = pieces
+        self.data = joined(pieces)
+        self._offsets = [0, *itertools.accumulate(len(piece.data) for piece in pieces)]
+        self._of: dict[Kind, list[int]] = {kind: [] for kind in Kind}
+        for at, piece in enumerate(pieces):
+            self._of[piece.kind].append(at)
+        self._spans: dict[int, tuple[int, int] | None] = {}
+
+    def of(self, kinds: tuple[Kind, ...]) -> list[int]:
+        """Where the pieces of some kinds are, kind after kind."""
+        return [at for kind in kinds for at in self._of[kind]]
+
+    def span(self, begin: int) -> tuple[int, int] | None:
+        """Where an element or tagged field begins, and what is behind its end; None if it does not end."""
+        if begin not in self._spans:
+            depth = 0
+            self._spans[begin] = None
+            for at in range(begin, len(self.pieces)):
+                depth += _DEPTHS.get(self.pieces[at].kind, 0)
+                if depth == 0:
+                    self._spans[begin] = begin, at + 1
+                    break
+        return self._spans[begin]
+
+    def edited(self, edits: Sequence[Edit]) -> list[Piece]:
+        """The pieces after some edits, none of which begins within another."""
+        pieces: list[Piece] = []
+        at = 0
+        for edit in sorted(edits, key=_begin):
+            pieces += self.pieces[at : edit.begin]
+            pieces += [*edit.pieces] * edit.times
+            at = edit.end
+        return [*pieces, *self.pieces[at:]]
+
+    def edited_bytes(self, edits: Sequence[Edit]) -> bytes:
+        """The bytes of the pieces after some edits."""
+        parts, at = [], 0
+        for edit in sorted(edits, key=_begin):
+            parts.append(self.data[at : self._offsets[edit.begin]])
+            parts.append(joined(edit.pieces) * edit.times)
+            at = self._offsets[edit.end]
+        parts.append(self.data[at:])
+        return b"".join(parts)
+
+
+def _begin(edit: Edit) -> int:
+    return edit.begin
 
 
 class Damage:
@@ -164,18 +237,26 @@ class Damage:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._ways: list[Callable[[list[Piece]], None]] = [
+        self._ways: list[Callable[[Laid], list[Edit]]] = [
             self._change_size, self._change_size, self._change_number, self._change_number,
             self._change_records, self._repeat, self._drop, self._swap, self._nest, self._flip,
         ]  # fmt: skip
 
-    def apply(self, pieces: list[Piece]) -> bytes:
+    def apply(self, pieces: Sequence[Piece]) -> bytes:
         """The bytes of the pieces, with one to four things wrong, or with several."""
+        return self.once(self.partly(pieces))
+
+    def partly(self, pieces: Sequence[Piece]) -> Laid:
+        """The pieces with up to three things wrong, for `once` to add another."""
+        laid = Laid(pieces)
+        for _ in range(self._rng.choice((0, 0, 0, 1, 1, 3))):
+            laid = Laid(laid.edited(self._rng.choice(self._ways)(laid)))
+        return laid
+
+    def once(self, laid: Laid) -> bytes:
+        """The bytes of the pieces with one thing wrong more, or with two. It takes less time than `apply`."""
         rng = self._rng
-        damaged = list(pieces)
-        for _ in range(rng.choice((1, 1, 1, 2, 2, 4))):
-            rng.choice(self._ways)(damaged)
-        data = joined(damaged)
+        data = laid.edited_bytes(rng.choice(self._ways)(laid))
         cut = rng.randrange(12)
         if cut == 0:
             data = data[: rng.randrange(len(data) + 1)]
@@ -183,45 +264,48 @@ class Damage:
             data += rng.randbytes(rng.choice((1, 4, 40)))
         return data
 
-    def _of(self, pieces: list[Piece], *kinds: Kind) -> int | None:
-        found = [index for index, piece in enumerate(pieces) if piece.kind in kinds]
+    def _of(self, laid: Laid, *kinds: Kind) -> int | None:
+        found = laid.of(kinds)
         return self._rng.choice(found) if found else None
 
-    def _change_size(self, pieces: list[Piece]) -> None:
+    def _change_size(self, laid: Laid) -> list[Edit]:
         """Make a count or length huge, negative, one too many, or a varint that is too long."""
-        at = self._of(pieces, Kind.COUNT, Kind.LENGTH, Kind.PRESENCE)
+        at = self._of(laid, Kind.COUNT, Kind.LENGTH, Kind.PRESENCE)
         if at is None:
-            return
-        piece, rng = pieces[at], self._rng
-        if piece.is_compact:
-            value = int.from_bytes(piece.data[:1]) & 0x7F
-            data = rng.choice(
-                (
-                    uvarint(rng.choice(_HUGE)), uvarint(value + 1), uvarint(max(0, value - 1)),
-                    uvarint(value, rng.choice((2, 5, 6, 10, 11))), b"\xff" * rng.choice((1, 5, 12)),
-                )
-            )  # fmt: skip
-        else:
-            width = len(piece.data)
+            return []
+        piece, rng = laid.pieces[at], self._rng
+        if not piece.is_compact:
             value = int.from_bytes(piece.data, signed=True)
-            data = _fixed(rng.choice((*_NUMBERS, value + 1, value - 1, value * 2)), width)
-        pieces[at] = replace(piece, data=data)
+            wrong = rng.choice((*_NUMBERS, value + 1, value - 1, value * 2))
+            return [_changed(laid, at, _fixed(wrong, len(piece.data)))]
+        value = int.from_bytes(piece.data[:1]) & 0x7F
+        match rng.randrange(5):
+            case 0:
+                data = uvarint(rng.choice(_HUGE))
+            case 1:
+                data = uvarint(value + 1)
+            case 2:
+                data = uvarint(max(0, value - 1))
+            case 3:
+                data = uvarint(value, rng.choice((2, 5, 6, 10, 11)))
+            case _:
+                data = b"\xff" * rng.choice((1, 5, 12))
+        return [_changed(laid, at, data)]
 
-    def _change_number(self, pieces: list[Piece]) -> None:
-        at = self._of(pieces, Kind.NUMBER)
-        if at is not None:
-            piece = pieces[at]
-            if piece.is_compact:
-                data = uvarint(self._rng.choice(_HUGE))
-            else:
-                value = int.from_bytes(piece.data, signed=True)
-                data = _fixed(self._rng.choice((*_NUMBERS, value + 1, value - 1)), len(piece.data))
-            pieces[at] = replace(piece, data=data)
+    def _change_number(self, laid: Laid) -> list[Edit]:
+        at = self._of(laid, Kind.NUMBER)
+        if at is None:
+            return []
+        piece = laid.pieces[at]
+        if piece.is_compact:
+            return [_changed(laid, at, uvarint(self._rng.choice(_HUGE)))]
+        value = int.from_bytes(piece.data, signed=True)
+        wrong = self._rng.choice((*_NUMBERS, value + 1, value - 1))
+        return [_changed(laid, at, _fixed(wrong, len(piece.data)))]
 
-    def _change_records(self, pieces: list[Piece]) -> None:
-        at = self._of(pieces, Kind.RECORDS)
-        if at is not None:
-            pieces[at] = replace(pieces[at], data=self.batch(pieces[at].data))
+    def _change_records(self, laid: Laid) -> list[Edit]:
+        at = self._of(laid, Kind.RECORDS)
+        return [] if at is None else [_changed(laid, at, self.batch(laid.pieces[at].data))]
 
     def batch(self, records: bytes) -> bytes:
         """Record batches with one thing wrong in their header or records; half of them with a checksum that
@@ -246,80 +330,83 @@ class Damage:
             del data[rng.randrange(len(data)) :]
         return bytes(data)
 
-    def _span(self, pieces: list[Piece]) -> tuple[int, int] | None:
+    def _span(self, laid: Laid) -> tuple[int, int] | None:
         """The positions of a random element or tagged field: its beginning, and what is behind its end."""
-        begin = self._of(pieces, Kind.BEGIN)
-        if begin is None:
-            return None
-        depth = 0
-        for at in range(begin, len(pieces)):
-            depth += {Kind.BEGIN: 1, Kind.END: -1}.get(pieces[at].kind, 0)
-            if depth == 0:
-                return begin, at + 1
-        return None
+        begin = self._of(laid, Kind.BEGIN)
+        return None if begin is None else laid.span(begin)
 
-    def _repeat(self, pieces: list[Piece]) -> None:
+    def _repeat(self, laid: Laid) -> list[Edit]:
         """Repeat an element or tagged field, and have its count say so in most cases."""
-        span = self._span(pieces)
+        span = self._span(laid)
         if span is None:
-            return
+            return []
         begin, end = span
         times = self._rng.choice((1, 1, 2, 50, 400))
-        pieces[end:end] = pieces[begin:end] * times
-        self._recount(pieces, begin, times)
+        return [Edit(end, end, laid.pieces[begin:end], times), *self._recounted(laid, begin, times)]
 
-    def _drop(self, pieces: list[Piece]) -> None:
-        span = self._span(pieces)
-        if span is not None:
-            del pieces[span[0] : span[1]]
-            if self._rng.random() < 0.5:
-                self._recount(pieces, span[0], -1)
+    def _drop(self, laid: Laid) -> list[Edit]:
+        span = self._span(laid)
+        if span is None:
+            return []
+        edit = Edit(*span, ())
+        return [edit, *self._recounted(laid, span[0], -1)] if self._rng.random() < 0.5 else [edit]
 
-    def _recount(self, pieces: list[Piece], begin: int, more: int) -> None:
-        at = _count_before(pieces, begin)
-        if at is None or self._rng.random() < 0.2:
-            return
-        piece = pieces[at]
+    def _recounted(self, laid: Laid, begin: int, more: int) -> list[Edit]:
+        if self._rng.random() < 0.2:
+            return []
+        at = _count_before(laid.pieces, begin)
+        if at is None:
+            return []
+        piece = laid.pieces[at]
         if not piece.is_compact:
             data = _fixed(int.from_bytes(piece.data, signed=True) + more, len(piece.data))
         elif len(piece.data) == 1:
             data = uvarint(max(0, piece.data[0] + more))
         else:
-            return
-        pieces[at] = replace(piece, data=data)
+            return []
+        return [_changed(laid, at, data)]
 
-    def _swap(self, pieces: list[Piece]) -> None:
-        if len(pieces) > 1:
-            one, other = self._rng.randrange(len(pieces)), self._rng.randrange(len(pieces))
-            pieces[one], pieces[other] = pieces[other], pieces[one]
+    def _swap(self, laid: Laid) -> list[Edit]:
+        pieces = laid.pieces
+        if len(pieces) < 2:
+            return []
+        one, other = self._rng.randrange(len(pieces)), self._rng.randrange(len(pieces))
+        edits = [Edit(one, one + 1, (pieces[other],)), Edit(other, other + 1, (pieces[one],))]
+        return edits if one != other else []
 
-    def _nest(self, pieces: list[Piece]) -> None:
+    def _nest(self, laid: Laid) -> list[Edit]:
         """Put an element into another place of the message."""
-        span = self._span(pieces)
-        if span is not None:
-            copied = pieces[span[0] : span[1]]
-            at = self._rng.randrange(len(pieces) + 1)
-            pieces[at:at] = copied
+        span = self._span(laid)
+        if span is None:
+            return []
+        at = self._rng.randrange(len(laid.pieces) + 1)
+        return [Edit(at, at, laid.pieces[span[0] : span[1]])]
 
-    def _flip(self, pieces: list[Piece]) -> None:
+    def _flip(self, laid: Laid) -> list[Edit]:
         """Flip bits, also of text: the result may not be UTF-8, or have control characters."""
-        at = self._of(pieces, Kind.CONTENT, Kind.NUMBER, Kind.LENGTH, Kind.COUNT, Kind.RECORDS)
-        if at is None or not pieces[at].data:
-            return
-        data = bytearray(pieces[at].data)
+        at = self._of(laid, Kind.CONTENT, Kind.NUMBER, Kind.LENGTH, Kind.COUNT, Kind.RECORDS)
+        if at is None or not laid.pieces[at].data:
+            return []
+        data = bytearray(laid.pieces[at].data)
         for _ in range(self._rng.choice((1, 1, 3))):
             data[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
-        pieces[at] = replace(pieces[at], data=bytes(data))
+        return [_changed(laid, at, bytes(data))]
 
 
-def _count_before(pieces: list[Piece], begin: int) -> int | None:
+def _changed(laid: Laid, at: int, data: bytes) -> Edit:
+    """Another content for a piece."""
+    piece = laid.pieces[at]
+    return Edit(at, at + 1, (Piece(piece.kind, data, piece.is_compact),))
+
+
+def _count_before(pieces: Sequence[Piece], begin: int) -> int | None:
     """Where the count is that counts the element at `begin`."""
     depth = 0
     for at in range(begin - 1, -1, -1):
         kind = pieces[at].kind
         if kind is Kind.COUNT and depth == 0:
             return at
-        depth += {Kind.END: 1, Kind.BEGIN: -1}.get(kind, 0)
+        depth -= _DEPTHS.get(kind, 0)
         if depth < 0:
             return None
     return None
