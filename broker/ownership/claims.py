@@ -19,6 +19,7 @@ from holdfast_log.broker.ownership.operations import (
     name_group,
     pending_fence,
 )
+from holdfast_log.broker.ownership.record_sizes import source_of
 from holdfast_log.broker.ownership.resources import Requester, Resource, Waiter
 from holdfast_log.broker.ownership.rules import (
     ClaimRefused,
@@ -39,7 +40,6 @@ from holdfast_log.coordinator.ownership.records import (
     Owner,
     PartitionKey,
     ResourceKey,
-    grant_bytes,
 )
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.ownership import IF_FREE, Access, LossReason, ResourceStanding
@@ -105,6 +105,10 @@ class Claim(Operation):
         return sum(isinstance(key, NameKey) and key not in state.resources for key in self.keys)
 
     @property
+    def source(self) -> str:
+        return source_of(self._requester.owner)
+
+    @property
     def _is_turned_away(self) -> bool:
         return any(isinstance(verdict, ClaimRefused | Queued) for _, verdict in self._verdicts)
 
@@ -133,7 +137,7 @@ class Claim(Operation):
                 grant = new_grant(resource, owner, generation, wanted.generation, date_ms)
                 self._grants[key] = grant
                 self._written[key] = resource.record_with_grant(group, grant, reason, date_ms)
-                state.weigh(key, grant_bytes(grant, group))
+                state.weigh(key, group, grant)
 
     def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
         if self._is_turned_away:

@@ -83,7 +83,7 @@ def next_look_ms(state: TableState, now_ms: int) -> int | None:
     settings = state.settings
     if (
         state.names <= settings.names_max * _FULL_SHARE
-        and state.record_bytes <= settings.records_bytes_max * _FULL_SHARE
+        and state.sizes.total <= settings.records_bytes_max * _FULL_SHARE
     ):
         return now_ms + max(state.settings.names_retention_ms, LOOK_PAUSE_MS)
     longest_ms = next(iter(state.free_names.values()))

@@ -5,6 +5,7 @@ A claim beyond a limit is refused with POLICY_VIOLATION and a message that names
 
 from __future__ import annotations
 
+from holdfast_log.broker.ownership.record_sizes import source_of
 from holdfast_log.broker.ownership.resources import Resource
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.coordinator.ownership.records import (
@@ -59,16 +60,21 @@ def _room(state: TableState, resource: Resource, group: str, owner: Owner) -> st
     An owner whose names take no more than those of the last one needs no room: past grants are forgotten for
     it. So a client that fills the room keeps nobody from a resource that was owned before.
     """
-    last = resource.peek(group).last
-    wanted = owner_bytes(owner)
-    has_room = state.has_room
-    resource.history_bytes_max = HISTORY_BYTES_MAX if has_room else 0
-    if has_room or (last is not None and wanted <= owner_bytes(last.owner)):
+    last, source, settings = resource.peek(group).last, source_of(owner), state.settings
+    resource.history_bytes_max = HISTORY_BYTES_MAX if state.keeps_past(source) else 0
+    if state.has_room(source) or (last is not None and owner_bytes(owner) <= owner_bytes(last.owner)):
         return None
+    limit = f"own.records.total.bytes={settings.records_bytes_max}"
+    if state.sizes.total + GRANT_BYTES_MAX > settings.records_bytes_max:
+        taken = f"the records of what is owned at this broker have {limit}"
+    else:
+        share = f"own.records.per.source.percentage={settings.records_source_percentage}"
+        taken = (
+            f"the records of what {source} owns at this broker have {share} of what others leave of {limit}"
+        )
     return (
-        f"the records of what is owned at this broker have own.records.total.bytes="
-        f"{state.settings.records_bytes_max}: release resources, use shorter names of owners, or raise the "
-        "setting together with the heap of ZooKeeper"
+        f"{taken}: release resources, use shorter names of owners, or raise the setting together with the "
+        "heap of ZooKeeper"
     )
 
 

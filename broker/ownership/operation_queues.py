@@ -224,9 +224,11 @@ class OperationQueues:
 
     def _waits_for_room(self, operation: Operation, now_ms: int) -> bool:
         """Whether an operation has to wait until names are forgotten, so that there is room for its own."""
-        wanted = operation.new_names(self._state)
         state = self._state
-        if not wanted or (state.names + wanted <= state.settings.names_max and state.has_room):
+        wanted = operation.new_names(state)
+        if not wanted:
+            return False
+        if state.names + wanted <= state.settings.names_max and state.has_room(operation.source):
             return False
         self.forget_names(now_ms)
         return self._forgetting is not None

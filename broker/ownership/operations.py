@@ -67,6 +67,11 @@ class Operation:
         """How many names the broker would have to keep in addition. None by default."""
         return 0
 
+    @property
+    def source(self) -> str:
+        """Whom its grants would count to (`record_sizes`). Empty by default, for what grants nothing."""
+        return ""
+
 
 def is_gone(state: TableState, requester: Requester) -> bool:
     """Whether the requester's connection has closed."""

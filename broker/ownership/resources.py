@@ -24,7 +24,6 @@ from holdfast_log.coordinator.ownership.records import (
     OwnershipRecord,
     PartitionKey,
     ResourceKey,
-    grant_bytes,
     trimmed,
 )
 from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
@@ -282,7 +281,7 @@ class Resource:
     former_owners: dict[int, None] = field(default_factory=dict)
     reserved_for: Owner | None = None
     history_bytes_max: int = HISTORY_BYTES_MAX
-    """Bytes for past grants: none once the records of this broker have no room (`TableState.has_room`)."""
+    """Bytes for past grants: none once the records of this broker have no room (`TableState.keeps_past`)."""
     _positions: dict[Claimant, int] = field(default_factory=dict)
     """Positions of the waiters; empty after the queue has moved."""
 
@@ -408,12 +407,6 @@ class Resource:
     def write_incarnation_with(self, grant: Grant) -> int:
         """The incarnation of the latest grant to a writer once `grant` is in force."""
         return grant.incarnation if Access.WRITE in grant.owner.access else self.write_incarnation
-
-    @property
-    def record_bytes(self) -> int:
-        """Maximum bytes of the record as it is now; 0 for a resource that was never owned."""
-        grants = [grant_bytes(each, entry.group) for entry in self.entries.values() for each in entry.history]
-        return sum(grants) + len(str(self.key)) if grants else 0
 
     def trim(self) -> None:
         """Forget what the record has no room for."""

@@ -36,6 +36,18 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "own.records.per.source.percentage",
+        SettingType.INT,
+        50,
+        "How much of own.records.total.bytes, less what the records of all others take, the resources of one "
+        "source may use: of a principal, or of an address whose clients have none. So one source never takes "
+        "all, however many names it claims. A source with more is refused further resources with "
+        "POLICY_VIOLATION; beyond half of it, what it is granted keeps no past grants. 100 lets a single "
+        "application use all.",
+        minimum=1,
+        maximum=100,
+    ),
+    Setting(
         "own.records.total.bytes",
         SettingType.LONG,
         16 * 1024 * 1024,
@@ -127,3 +139,4 @@ class OwnershipSettings:
     waiters_total_max: Annotated[int, "own.waiters.total.max"] = 100_000
     resources_total_max: Annotated[int, "own.resources.total.max"] = 500_000
     records_bytes_max: Annotated[int, "own.records.total.bytes"] = 16 * 1024 * 1024
+    records_source_percentage: Annotated[int, "own.records.per.source.percentage"] = 50

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 from holdfast_log.broker.ownership.deadlines import NamesDeadline, OwnershipDeadline
 from holdfast_log.broker.ownership.effects import Audit, Notify, OwnershipEffect
+from holdfast_log.broker.ownership.record_sizes import RecordSizes, sizes_of, source_of
 from holdfast_log.broker.ownership.resources import Counts, Entry, Holdings, Resource
 from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.coordinator.clock import TimeOfDay
 from holdfast_log.coordinator.ownership.records import (
     GRANT_BYTES_MAX,
     NO_OFFSET,
+    Grant,
     NameKey,
     PartitionKey,
     ResourceKey,
+    grant_bytes,
 )
 from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.messages.ownership import LossReason
@@ -61,9 +64,8 @@ class TableState:
         """How many resources all open connections own, share or wait for, each counted for each."""
         self.names = 0
         """How many of the resources are names."""
-        self.record_bytes = 0
+        self.sizes = RecordSizes()
         """Bytes of all records, those included that are being written."""
-        self._bytes_of: dict[ResourceKey, int] = {}
         self.names_by_group: dict[str, dict[NameKey, None]] = {}
         self.free_names: dict[NameKey, int] = {}
         """Names without an owner, the longest free first, and since when in ms: since the owner has left, or
@@ -146,22 +148,34 @@ class TableState:
         if resource is not None and resource.is_blank:
             self.forget(key)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the records of this broker may have another grant, of the longest names."""
-        return self.record_bytes + GRANT_BYTES_MAX <= self.settings.records_bytes_max
+    def share_of(self, source: str) -> int:
+        """How many bytes of records the grants of a source may have: a part of what the grants of all others
+        leave, so that one source never takes all, and needs no other to be there."""
+        left = self.settings.records_bytes_max - self.sizes.total + self.sizes.of(source)
+        return left * self.settings.records_source_percentage // 100
 
-    def weigh(self, key: ResourceKey, coming_bytes: int = 0) -> None:
+    def has_room(self, source: str) -> bool:
+        """Whether the records of this broker may have another grant of a source, of the longest names."""
+        is_within = self.sizes.total + GRANT_BYTES_MAX <= self.settings.records_bytes_max
+        return is_within and self.sizes.of(source) + GRANT_BYTES_MAX <= self.share_of(source)
+
+    def keeps_past(self, source: str) -> bool:
+        """Whether what a source is granted keeps its past grants: the second half of its share is for
+        resources that it does not have yet."""
+        return self.has_room(source) and 2 * self.sizes.of(source) < self.share_of(source)
+
+    def weigh(self, key: ResourceKey, group: str = "", coming: Grant | None = None) -> None:
         """Count the bytes of a resource's record anew, and those of a grant that is being written."""
         resource = self.resources.get(key)
-        size = coming_bytes + (0 if resource is None else resource.record_bytes)
-        self.record_bytes += size - self._bytes_of.pop(key, 0)
-        if size:
-            self._bytes_of[key] = size
+        sizes = {} if resource is None else sizes_of(resource)
+        if coming is not None:
+            source = source_of(coming.owner)
+            sizes[source] = sizes.get(source, 0) + grant_bytes(coming, group)
+        self.sizes.put(key, sizes)
 
     def forget(self, key: ResourceKey) -> Resource | None:
         """Take a resource out of the table; None if it is not there."""
-        self.record_bytes -= self._bytes_of.pop(key, 0)
+        self.sizes.forget(key)
         self.not_free(key)
         known = self.resources.pop(key, None)
         self.waiters -= 0 if known is None else len(known.waiters)

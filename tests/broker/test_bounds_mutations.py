@@ -6,7 +6,7 @@ tests/broker/test_transaction_mutations.py and tests/coordinator/transactions/te
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.tls import handshakes
 from holdfast_log.broker.network.tls.handshakes import Handshakes, Handshaking
 from holdfast_log.broker.ownership import audit_lines, limits
+from holdfast_log.broker.ownership.record_sizes import RecordSizes
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
@@ -55,7 +56,7 @@ def expect_and_begin(self: Handshakes, one: Handshaking) -> None:
 _EXPECT = Handshakes.expect
 
 
-_room, _weigh = limits._room, TableState.weigh
+_room, _put = limits._room, RecordSizes.put
 
 
 def keeping_history(state: TableState, resource: Any, *arguments: Any) -> str | None:
@@ -64,9 +65,9 @@ def keeping_history(state: TableState, resource: Any, *arguments: Any) -> str | 
     return refused
 
 
-def counted_twice(self: TableState, key: Any, coming_bytes: int = 0) -> None:
-    self.record_bytes += self._bytes_of.get(key, 0)
-    _weigh(self, key, coming_bytes)
+def counted_twice(self: RecordSizes, key: Any, sizes: Mapping[str, int]) -> None:
+    self.total += sum(size for _, size in self._by_key.get(key, ()))
+    _put(self, key, sizes)
 
 
 def enqueue_at_once(self: Rotation, connection: Any) -> None:
@@ -112,15 +113,23 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
         of_ownership.test_all_connections_of_a_broker_together_have_a_limited_number_of_resources,
     ),
     "records of what is owned have any number of bytes": (
-        TableState, "has_room", True,
+        TableState, "has_room", lambda self, source: True,
         of_ownership.test_all_records_of_a_broker_together_have_a_limited_number_of_bytes,
+    ),
+    "one source may take all the room of the records": (
+        TableState, "share_of", lambda self, source: _MANY,
+        of_ownership.test_one_source_leaves_room_for_the_records_of_others,
+    ),
+    "past grants fill the share of a source": (
+        TableState, "keeps_past", TableState.has_room,
+        of_ownership.test_past_grants_leave_half_of_the_share_for_further_resources,
     ),
     "full records keep past grants": (
         limits, "_room", keeping_history,
         of_ownership.test_all_records_of_a_broker_together_have_a_limited_number_of_bytes,
     ),
     "records that are replaced are counted twice": (
-        TableState, "weigh", counted_twice,
+        RecordSizes, "put", counted_twice,
         of_ownership.test_room_for_records_is_found_by_forgetting_free_names_and_counted_anew,
     ),
     "all audit lines of an event are written at once": (

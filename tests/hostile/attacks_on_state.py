@@ -86,35 +86,40 @@ def _claim(group: str, owner: str, wanted: list[ResourceClaim]) -> OwnRequest:
 
 
 def owners(scene: Scene) -> str:
-    """Names with control characters that are as long as may be, by the thousand, for owners of long names."""
+    """Names with control characters that are as long as may be, by the thousand, for owners of long names,
+    beyond the share of one source."""
     for group in ("strangers", "honest"):
         await_coordinator(scene, group, GROUP)
     codes: Counter[int] = Counter()
     owner = _CONTROL.ljust(255, "x")
     with scene.socket() as connection:
-        for number in range(102):
+        for number in range(110):
             wanted = [
                 ResourceClaim(name=f"{number}-{each}-{_CONTROL}".ljust(255, "x"), generation=IF_FREE)
                 for each in range(100)
             ]
             answer = connection.call(_claim("strangers", owner, wanted))
             codes.update(row.error_code for row in answer.resources)
+            message = answer.resources[-1].error_message
         long = ResourceClaim(name="x" * 256, generation=IF_FREE)
         too_long = connection.call(_claim("strangers", "o", [long]))
         too_long_owner = connection.call(_claim("strangers", "o" * 256, wanted[:1]))
-    granted = scene.ask(_claim("honest", "o", [ResourceClaim(name="honest", generation=IF_FREE)]))
+    with RawSocket(scene.port, source="127.0.0.5", timeout_s=60) as other:
+        owned = [ResourceClaim(name=f"honest-{number}", generation=IF_FREE) for number in range(100)]
+        granted = Counter(row.error_code for row in other.call(_claim("honest", "o", owned)).resources)
     time.sleep(0.5)
     text = scene.log.read_text(errors="replace")
     lines = [line for line in text.split("\n") if line.startswith("[2026-01-01 00:00:00,000]")]
     return held(
-        codes[0] == 10_000
-        and codes[ErrorCode.POLICY_VIOLATION] == 200
+        set(codes) == {0, ErrorCode.POLICY_VIOLATION}
+        and 1_000 < codes[0] < 10_000
+        and "own.records.per.source.percentage=50" in str(message)
         and too_long.error_code == too_long_owner.error_code == ErrorCode.INVALID_REQUEST
-        and granted.resources[0].error_code == 0
+        and granted == {0: 100}
         and not lines
         and "\x1b" not in text,
-        f"10,200 names: {names(codes)}; of 256 characters: "
-        f"{ErrorCode(too_long.error_code).name}; another client is granted a name; {len(lines)} forged lines",
+        f"11,000 names: {names(codes)}; of 256 characters: {ErrorCode(too_long.error_code).name}; 100 names "
+        f"for another address: {names(granted)}; {len(lines)} forged lines",
     )
 
 

@@ -46,6 +46,8 @@ class Client:
     access: Access = Access.WRITE
     writer_client_id: str | None = None
     secret: bytes = b""
+    principal: str = "User:ANONYMOUS"
+    host: str = "127.0.0.1"
     is_open: bool = True
     incarnations: dict[ResourceKey, int] = field(default_factory=dict)
 
@@ -54,8 +56,8 @@ class Client:
         owner = Owner(
             self.owner_id,
             f"{self.owner_id}-client",
-            "User:ANONYMOUS",
-            "127.0.0.1",
+            self.principal,
+            self.host,
             SESSION_MS,
             self.access,
             self.writer_client_id,

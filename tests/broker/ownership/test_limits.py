@@ -3,6 +3,7 @@ by requests."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from unittest import mock
 
 import pytest
@@ -11,9 +12,11 @@ from twisted.internet.task import Clock
 from holdfast_log.broker.ownership import audit_lines, limits, resources
 from holdfast_log.broker.ownership.audit_lines import AuditLines
 from holdfast_log.broker.ownership.effects import Notify
+from holdfast_log.broker.ownership.record_sizes import sizes_of
 from holdfast_log.broker.ownership.record_writing import WRITES_MAX
 from holdfast_log.broker.ownership.renewals import _SEEN_MAX, Renewals
 from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.ownership.table import DEADLINES_AT_ONCE
 from holdfast_log.coordinator.ownership.records import (
     GRANT_BYTES_MAX,
@@ -253,7 +256,8 @@ def test_all_connections_of_a_broker_together_have_a_limited_number_of_resources
 
 def full_machine(owner: str) -> Machine:
     """A broker whose records have no room left. The last owner of name 0 has a name of 200 characters."""
-    machine = Machine(OwnershipSettings(records_bytes_max=3 * GRANT_BYTES_MAX))
+    settings = OwnershipSettings(records_bytes_max=3 * GRANT_BYTES_MAX, records_source_percentage=100)
+    machine = Machine(settings)
     names = iter(range(1000))
     for number in names:
         answer = machine.client(owner.ljust(200, "x")).claim(NameKey("app", f"n{number}"))
@@ -270,13 +274,13 @@ def test_all_records_of_a_broker_together_have_a_limited_number_of_bytes() -> No
     state = machine.table._state
     limit = state.settings.records_bytes_max
     first = NameKey("app", "n0")
-    assert limit - GRANT_BYTES_MAX < state.record_bytes <= limit
+    assert limit - GRANT_BYTES_MAX < state.sizes.total <= limit
     assert machine.client("anna").claim(first, IF_FREE).error_code == ErrorCode.RESOURCE_OWNED
-    before = state.record_bytes
+    before = state.sizes.total
     for number in range(40):
         successor = machine.client(f"honest-{number}".ljust(200, "y"))
         assert successor.claim(first, RESET_GENERATION).error_code == 0
-    assert state.record_bytes == before, "past grants are forgotten, so a successor of the same length fits"
+    assert state.sizes.total == before, "past grants are forgotten, so a successor of the same length fits"
     assert len(machine.entry(first).history) == 1
     longer = machine.client("x" * 255).claim(first, RESET_GENERATION)
     assert longer.error_code == ErrorCode.POLICY_VIOLATION
@@ -291,10 +295,70 @@ def test_room_for_records_is_found_by_forgetting_free_names_and_counted_anew() -
     machine.flush()
     machine.now_ms += state.settings.names_retention_ms
     assert machine.client("anna").claim(NAME).error_code == 0
-    assert state.record_bytes == sum(each.record_bytes for each in state.resources.values())
+    assert state.sizes.total == record_bytes(state)
     machine.fail_over()
     state = machine.table._state
-    assert state.record_bytes == sum(each.record_bytes for each in state.resources.values()) > 0
+    assert state.sizes.total == record_bytes(state) > 0
+
+
+def record_bytes(state: TableState) -> int:
+    return sum(sum(sizes_of(resource).values()) for resource in state.resources.values())
+
+
+def names_granted_to(machine: Machine, principal: str, host: str = "127.0.0.1") -> int:
+    """How many new names a source is granted until it is refused one."""
+    client = machine.client("o".ljust(200, "x"))
+    client.principal, client.host = principal, host
+    for number in range(1000):
+        answer = client.claim(NameKey("app", f"{client.connection} {number}"))
+        if answer.error_code:
+            assert answer.error_code == ErrorCode.POLICY_VIOLATION
+            assert "own.records.per.source.percentage=50" in str(answer.error_message)
+            break
+    return number
+
+
+def test_one_source_leaves_room_for_the_records_of_others() -> None:
+    """A source is a principal, or an address whose clients have none."""
+    machine = Machine(OwnershipSettings(records_bytes_max=60 * GRANT_BYTES_MAX))
+    state = machine.table._state
+    sources = [("User:ANONYMOUS", "10.0.0.1"), ("User:ANONYMOUS", "fe80::1"), ("User:b", "10.0.0.1")]
+    granted = []
+    for principal, host in sources:
+        granted.append(names_granted_to(machine, principal, host))
+        assert names_granted_to(machine, principal, "fe80::2" if ":" in host else host) == 0
+    assert granted[0] > 60 and all(1.9 < one / next_ < 3 for one, next_ in pairwise(granted)), granted
+    assert names_granted_to(machine, "User:b", "10.0.0.9") == 0, "a principal is one source anywhere"
+    sizes = [state.sizes.of(source) for source in ("10.0.0.1", "fe80::/64", "User:b")]
+    assert sum(sizes) == state.sizes.total == record_bytes(state)
+    machine.fail_over()
+    again = machine.table._state.sizes
+    assert [again.of(source) for source in ("10.0.0.1", "fe80::/64", "User:b")] == sizes
+    assert names_granted_to(machine, "User:ANONYMOUS", "10.0.0.1") == 0, "the records say whose they are"
+
+
+def test_past_grants_leave_half_of_the_share_for_further_resources() -> None:
+    """An application whose owners take turns has resources with long histories, and is granted others."""
+    machine = Machine(OwnershipSettings(records_bytes_max=60 * GRANT_BYTES_MAX))
+    state = machine.table._state
+    for number in range(100):
+        owner = machine.client(f"owner-{number}")
+        for name in range(20):
+            assert owner.claim(NameKey("app", f"n{name}"), RESET_GENERATION).error_code == 0
+    assert state.sizes.total == record_bytes(state) < 0.3 * state.settings.records_bytes_max
+    anna = machine.client("anna")
+    assert [anna.claim(NameKey("app", f"new {name}")).error_code for name in range(10)] == [0] * 10
+
+
+def test_a_source_at_its_share_is_given_room_by_forgetting_free_names() -> None:
+    machine = Machine(OwnershipSettings(records_bytes_max=20 * GRANT_BYTES_MAX))
+    state = machine.table._state
+    count = names_granted_to(machine, "User:a")
+    for key in list(state.resources):
+        machine.force_release(key)
+    machine.flush()
+    machine.now_ms += state.settings.names_retention_ms
+    assert names_granted_to(machine, "User:a", "other") >= count > 20
 
 
 def lines_at_once(count: int) -> tuple[int, list[str]]:
