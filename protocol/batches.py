@@ -52,16 +52,18 @@ CHECKED_FROM = _ATTRIBUTES_AT
 _MAX_TIMESTAMP_AT = 35
 _MIN_OLD_SIZE = 17
 
-_COMPRESSION_MASK = 0x07
+COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
+TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 DELETE_HORIZON = 0x40
 """The base timestamp is the time in ms from which on the batch's tombstones may be removed (KIP-534)."""
 HAS_APPEND_ID = 0x4000
 """Holdfast's own attribute: the first record has the batch's append id in a header. Kafka leaves the bit
 unused, and its clients and tools ignore it."""
-_MARKS = _TRANSACTIONAL | _CONTROL | DELETE_HORIZON | HAS_APPEND_ID
+_MARKS = TRANSACTIONAL | _CONTROL | DELETE_HORIZON | HAS_APPEND_ID
+NOT_AS_SENT = _MARKS | _LOG_APPEND_TIME
+"""The attributes of the batches that only brokers write, or that stand for more than their records."""
 
 _MIN_RECORD_SIZE = 7
 """Length, attributes, timestamp, offset, key, value and number of headers: at least one byte each."""
@@ -136,7 +138,7 @@ class BatchHeader(NamedTuple):
     @property
     def compression(self) -> int:
         """The codec's number. Numbers above 4 are undefined."""
-        return self.attributes & _COMPRESSION_MASK
+        return self.attributes & COMPRESSION_MASK
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -156,7 +158,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
@@ -177,16 +179,15 @@ class BatchHeader(NamedTuple):
 _new_tuple = tuple.__new__
 
 
+def attributes_of(batch: Buffer) -> int:
+    """The lower byte of the attributes, which has all of Kafka's, of the batch at the start of the buffer: a
+    quick look at bytes that are not checked yet. 0 if there is no batch."""
+    return batch[_ATTRIBUTES_AT + 1] if len(batch) > HEADER_SIZE else 0
+
+
 def is_compressed(batch: Buffer) -> bool:
-    """Whether the attributes of the batch at the start of the buffer name a codec: a quick look at bytes that
-    are not checked yet."""
-    return len(batch) > HEADER_SIZE and bool(batch[_ATTRIBUTES_AT + 1] & _COMPRESSION_MASK)
-
-
-def is_transactional(batch: Buffer) -> bool:
-    """Whether the attributes of the batch at the start of the buffer say that it belongs to a transaction: a
-    quick look at bytes that are not checked yet."""
-    return len(batch) > HEADER_SIZE and bool(batch[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL)
+    """Whether the attributes of the batch at the start of the buffer name a codec (`attributes_of`)."""
+    return bool(attributes_of(batch) & COMPRESSION_MASK)
 
 
 def corrupt(message: str) -> BrokerError:
@@ -282,7 +283,7 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
         )
     if not has_valid_crc(buffer, header):
         raise corrupt(f"the CRC-32C of the batch at byte {header.position} does not match its header")
-    compression = header.attributes & _COMPRESSION_MASK
+    compression = header.attributes & COMPRESSION_MASK
     if compression > _LAST_CODEC:
         raise error_for(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {compression}")
     record_count = header.record_count
@@ -293,11 +294,11 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
     if header.producer_id < 0:
         if header.producer_id != NO_PRODUCER_ID:
             raise _invalid(f"producer id {header.producer_id} is negative")
-        if header.attributes & _TRANSACTIONAL:
+        if header.attributes & TRANSACTIONAL:
             raise _invalid("a transactional batch has no producer id")
     elif header.producer_epoch < 0 or (
         # Coordinators number neither markers nor the offsets that groups commit in transactions.
-        header.base_sequence < 0 and not header.attributes & (_CONTROL | _TRANSACTIONAL)
+        header.base_sequence < 0 and not header.attributes & (_CONTROL | TRANSACTIONAL)
     ):
         raise _invalid(
             f"producer {header.producer_id} has a negative epoch or sequence: {header.producer_epoch}, "
@@ -349,7 +350,7 @@ def attributes(
     return (
         compression
         | (_LOG_APPEND_TIME if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
-        | (_TRANSACTIONAL if is_transactional else 0)
+        | (TRANSACTIONAL if is_transactional else 0)
         | (_CONTROL if is_control else 0)
         | (HAS_APPEND_ID if has_append_id else 0)
     )

@@ -14,7 +14,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from holdfast_log.protocol import batches
-from holdfast_log.protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
+from holdfast_log.protocol.batches import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+)
 from holdfast_log.protocol.compiled import extension
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
@@ -46,27 +52,26 @@ def plain_header_in_python(
     after `now_ms`, the time of day. The records of a compressed batch are not checked.
     """
     try:
-        headers = batches.split(records)
-        if len(headers) != 1:
+        header = batches.read_header(records)
+        if header.length + LOG_OVERHEAD != len(records):
             return None
-        (header,) = headers
         batches.check(records, header, size_max)
     except BrokerError:
         return None
-    if not header.is_plain or header.has_log_append_time:
+    # Read together, because each read of a named tuple's field is a call.
+    _, _, _, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, record_count = header
+    if attributes & batches.NOT_AS_SENT:
         return None
     # Compare differences: adding a limit of 2**63 - 1 to a timestamp would exceed 64 bits.
-    base_timestamp = header.base_timestamp
-    is_in_time = header.max_timestamp - now_ms <= after_max_ms and (
+    is_in_time = max_timestamp - now_ms <= after_max_ms and (
         now_ms - base_timestamp <= before_max_ms or base_timestamp <= NO_TIMESTAMP
     )
     if not is_in_time:
         return None
-    if not header.compression:
-        verdict = validate(records[HEADER_SIZE:], header.record_count, base_timestamp)
-        if verdict.reason is not None or verdict.most != header.max_timestamp:
-            return None
-        if verdict.least >= 0 and now_ms - verdict.least > before_max_ms:
+    if not attributes & COMPRESSION_MASK:
+        verdict = validate(records[HEADER_SIZE:], record_count, base_timestamp)
+        _, reason, most, _, least, _, _, _ = verdict
+        if reason is not None or most != max_timestamp or (least >= 0 and now_ms - least > before_max_ms):
             return None
     return header
 

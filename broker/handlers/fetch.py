@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.replication import usual_fetch
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchReader
 from holdfast_log.broker.replication.fetches import AnswersKept, Fetches
@@ -102,13 +103,13 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     answers: LongAnswers
 
     def shortcut(self) -> Shortcut | None:
-        if self.fetches.choice.is_on:
+        if self.fetches.choice.is_on or not usual_fetch.is_compiled():
             return None  # It knows no racks, and no followers.
         answers = AnswersKept(self._answer_kept, self._answer_kept_session)
         return self.fetches.usual(self.settings.max_bytes, self._connection_closed, answers).begin
 
     def judged_shortcut(self, may: MayDo) -> Shortcut | None:
-        if self.fetches.choice.is_on:
+        if self.fetches.choice.is_on or not usual_fetch.is_compiled():
             return None
         read, kind = AclOperation.READ, AclResource.TOPIC
 

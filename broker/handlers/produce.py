@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.decompression import INLINE_BYTES_MAX
 from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.replication import usual_append
 from holdfast_log.broker.replication.admission import NO_TOKEN, RequestFence
 from holdfast_log.broker.replication.appends import (
     ACKS_ALL,
@@ -37,7 +38,6 @@ from holdfast_log.broker.replication.appends import (
 from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.replication.usual_append import UsualAppends
 from holdfast_log.broker.replication.verifying import Verifying
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
@@ -52,7 +52,7 @@ from holdfast_log.broker.requests.handler import (
     Waits,
 )
 from holdfast_log.protocol.acls import AclOperation, AclResource
-from holdfast_log.protocol.batches import is_compressed, is_transactional
+from holdfast_log.protocol.batches import COMPRESSION_MASK, TRANSACTIONAL, attributes_of
 from holdfast_log.protocol.errors import (
     AppendIdUnknownError,
     BrokerError,
@@ -124,7 +124,9 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         )
 
     def shortcut(self) -> Shortcut | None:
-        usual = UsualAppends(self.replicas, self.held_requests)
+        if not usual_append.is_compiled():
+            return None
+        usual = usual_append.UsualAppends(self.replicas, self.held_requests)
 
         def append(
             connection: ServerConnection, frame: memoryview, version: int, position: int, correlation_id: int
@@ -143,7 +145,8 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
 
     def judged_shortcut(self, may: MayDo) -> Shortcut | None:
         usual = self.shortcut()
-        assert usual is not None
+        if usual is None:
+            return None
         write, kind = AclOperation.WRITE, AclResource.TOPIC
 
         def append(
@@ -209,8 +212,9 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                     records = received_records(records)
                 append = Append(topic.name, data.index, records)
                 size += len(records)
-                may_need_work = may_need_work or is_compressed(records)
-                may_begin = may_begin or is_transactional(records)
+                attributes = attributes_of(records)
+                may_need_work = may_need_work or bool(attributes & COMPRESSION_MASK)
+                may_begin = may_begin or bool(attributes & TRANSACTIONAL)
                 if data.expected_offset != NO_EXPECTATION or data.expected_versions:
                     append.condition = _condition(data)
                     may_need_work = may_need_work or bool(data.expected_versions)

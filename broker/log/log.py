@@ -206,8 +206,13 @@ class Log:
         """Write batches at `base_offsets`. `keys` are as in `PreparedAppend`; None if they are not known."""
         last_offset = base_offsets[-1] + headers[-1].last_offset_delta
         try:
-            if len(headers) > 1 or not self._append_one(records, headers[0], base_offsets[0], now_ms):
-                max_timestamp = max([header.max_timestamp for header in headers])
+            is_one = len(headers) == 1
+            if _compiled is None or not (
+                is_one and self._append_one(records, headers[0], base_offsets[0], now_ms)
+            ):
+                max_timestamp = (
+                    headers[0].max_timestamp if is_one else max(header.max_timestamp for header in headers)
+                )
                 if self._must_roll(len(records), last_offset, max_timestamp, now_ms):
                     self._roll(base_offsets[0], now_ms)
                 self.segments.active.append(records, headers, base_offsets)
@@ -285,8 +290,7 @@ class Log:
     def _append_one(self, records: memoryview, header: BatchHeader, base_offset: int, now_ms: int) -> bool:
         """Append a batch in one compiled call, if the active segment has room for it. Returns whether that
         was done."""
-        if _compiled is None:
-            return False
+        assert _compiled is not None
         settings = self.settings
         age_ms_max = self._age_ms_max(settings) if settings.segment_jitter_ms else settings.segment_age_ms_max
         is_appended: bool = _compiled.append_batch(
@@ -298,7 +302,8 @@ class Log:
         active, settings = self.segments.active, self.settings
         if not active.has_room(size, last_offset, settings.segment_bytes):
             return True
-        return active.size > 0 and active.age_ms(max_timestamp, now_ms) > self._age_ms_max(settings)
+        age_ms_max = self._age_ms_max(settings) if settings.segment_jitter_ms else settings.segment_age_ms_max
+        return active.size > 0 and active.age_ms(max_timestamp, now_ms) > age_ms_max
 
     def _age_ms_max(self, settings: LogSettings) -> int:
         """Maximum time span of this log's segments in ms."""

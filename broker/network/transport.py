@@ -123,7 +123,7 @@ class FrameSocket(tcp.Connection):
     def _send_now(self) -> None:
         """Send now: most responses fit into the socket's buffer, which spares the reactor watching it."""
         self._send_turn()
-        if self._outgoing or self._broken is not None:
+        if self._outgoing.parts or self._broken is not None:
             self.startWriting()
 
     def pause(self) -> None:
@@ -195,13 +195,13 @@ class FrameSocket(tcp.Connection):
     def _read_turns(self, received: int) -> Exception | None:
         """Read in Python. `received` bytes are in the assembler's target already."""
         # Send the responses to all requests of this turn together, at its end.
-        was_idle = not self._outgoing
+        was_idle = not self._outgoing.parts
         self._is_in_read = True
         try:
             return self._read_turn(received)
         finally:
             self._is_in_read = False
-            if was_idle and self._outgoing and self.connected and not self._aborting:
+            if was_idle and self._outgoing.parts and self.connected and not self._aborting:
                 self._send_now()
 
     def _read_turn(self, received: int) -> Exception | None:
@@ -285,7 +285,7 @@ class FrameSocket(tcp.Connection):
                 total = outgoing.send_with(_send_parts, self.fileno(), _TURN_BYTES)
             if not total:
                 # The socket may be full, or a file may have ended.
-                while outgoing and total < _TURN_BYTES:
+                while outgoing.parts and total < _TURN_BYTES:
                     sent = outgoing.send_some(self.socket, self.fileno())
                     if sent == 0:
                         break

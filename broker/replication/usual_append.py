@@ -25,6 +25,11 @@ _compiled = extension("_usual_append", "broker.replication")
 """None where every request is to be handled in Python."""
 
 
+def is_compiled() -> bool:
+    """Whether there are usual requests: without what was compiled none is, and nobody need ask."""
+    return _compiled is not None
+
+
 class UsualAppends:
     """Appends usual requests to the partitions of this broker, unless others are held before them."""
 

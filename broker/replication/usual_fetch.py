@@ -24,6 +24,11 @@ _compiled = extension("_usual_fetch", "broker.replication")
 """None where every fetch is to be handled in Python."""
 
 
+def is_compiled() -> bool:
+    """Whether there are usual fetches: without what was compiled none is, and nobody need ask."""
+    return _compiled is not None
+
+
 class KeptFetch(Protocol):
     """A fetch that waits for records: the compiled `Kept`, to which `Waiting` and the dispatcher talk too."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast_log.protocol import record_codec
+from holdfast_log.protocol import record_codec, record_validation
 from holdfast_log.protocol.record_codec import encode_headers, zigzag_varint
 from holdfast_log.protocol.record_validation import (
     RecordsVerdict,
@@ -186,6 +187,64 @@ def test_both_agree_on_damaged_batches_and_what_is_sound_can_be_decoded(
 @settings(max_examples=120, deadline=None)
 def test_both_agree_on_random_bytes(compiled: ModuleType, data: bytes, count: int, base: int) -> None:
     both(compiled, data, count, base)
+
+
+def _none_is_usual(
+    data: Any,
+    position: int,
+    index: int,
+    count: int,
+    base: int,
+    extremes: Any,
+    missing_keys: int,
+    missing: Any,
+) -> tuple[int, int, int, Any]:
+    return position, index, missing_keys, extremes
+
+
+def assert_judged_as_one_by_one(data: bytes, count: int, base: int) -> RecordsVerdict:
+    """The verdict, which must be the same where no record takes the short way."""
+    verdict = validate_in_python(data, count, base)
+    with mock.patch.object(record_validation, "_pass_usual", _none_is_usual):
+        assert validate_in_python(data, count, base) == verdict
+    return verdict
+
+
+@given(
+    records=st.lists(
+        st.tuples(
+            st.integers(0, 200) | st.integers(-9000, 9000) | st.integers(-(2**40), 2**40),
+            st.none() | st.binary(max_size=90) | st.just(b"k" * 9000),
+            st.none() | st.binary(max_size=90) | st.just(b"v" * 9000),
+            st.just([]) | HEADERS,
+        ),
+        min_size=1,
+        max_size=80,
+    ),
+    changes=CHANGES,
+    base=st.sampled_from([0, BASE, -(2**63) + 100, 2**63 - 100]),
+)
+@settings(max_examples=150, deadline=None)
+def test_usual_records_are_judged_as_all_others(
+    records: Any, changes: list[tuple[str, int, int]], base: int
+) -> None:
+    data = encoded(records)
+    assert_judged_as_one_by_one(data, len(records), base)
+    assert_judged_as_one_by_one(changed(data, changes), len(records), base)
+
+
+@pytest.mark.parametrize("place", [0, 63, 64, 8190, 8191, 8192, 8193, 8299])
+def test_a_usual_record_out_of_place_is_found(place: int) -> None:
+    """Numbers have one byte up to 63, two bytes up to 8191, and three after that."""
+    data = [record(delta, key=None, timestamp=delta % 9000) for delta in range(8300)]
+    assert_judged_as_one_by_one(b"".join(data), 8300, BASE)
+    assert validate_in_python(b"".join(data), 8300, BASE).reason is None
+
+    data[place] = record(place + 1, key=None)
+    verdict = assert_judged_as_one_by_one(b"".join(data), 8300, BASE)
+
+    assert (verdict.record, verdict.missing_keys) == (place, place)
+    assert verdict.reason == "its offset delta is not its place in the batch"
 
 
 @given(records=RECORDS, changes=CHANGES, wanted=st.integers(-(2**40), 2**40), least=st.integers(-1, 9))
