@@ -84,6 +84,21 @@ class ClusterView:
             timeout_s,
         )
 
+    def state(self, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> PartitionState:
+        """A partition's state now; waits until it has one."""
+        found = self._wait_for(_state_of(topic, partition), lambda state: state is not None, timeout_s)
+        assert found is not None
+        return found
+
+    def registration(self, broker_id: int, timeout_s: float = TIMEOUT_S) -> int | None:
+        """A broker's epoch now, another one after each registration; None if it is not registered."""
+        path = broker_path(broker_id)
+
+        def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[int | None]:
+            return session.exists(path).addCallback(lambda stat: None if stat is None else stat.czxid)
+
+        return self._wait_for(look, lambda _: True, timeout_s)
+
     def wait_until_gone(self, broker_id: int, timeout_s: float = TIMEOUT_S) -> float:
         """Wait until a broker is no longer registered; return `time.monotonic()` at that notification."""
         path = broker_path(broker_id)

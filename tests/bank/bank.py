@@ -43,7 +43,7 @@ class Bank:
                 number,
                 plan,
                 self.auditors[number % plan.auditors],
-                partial(libraries[name].open_till, bootstrap, plan.topic, f"{plan.topic}-teller-{number}"),
+                partial(libraries[name].open_till, bootstrap, plan.topic, plan.transactional_id(number)),
             )
             for number, name in enumerate(islice(cycle(libraries), plan.tellers))
         ]

@@ -46,6 +46,9 @@ class BankPlan:
     def partition_of(self, account: int) -> int:
         return account % self.partitions
 
+    def transactional_id(self, teller: int) -> str:
+        return f"{self.topic}-teller-{teller}"
+
     @property
     def sum_each(self) -> int:
         return self.accounts_each * START_BALANCE

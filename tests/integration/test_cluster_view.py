@@ -107,3 +107,19 @@ def test_a_wait_that_times_out_names_the_present_state(view: ClusterView, znode_
     assert view.leader("t", 0) == 1  # The view has connected, so the 2 s below suffice.
     with pytest.raises(TimeoutError, match=r"isr=\(1,\)"):
         view.wait_for_in_sync("t", 0, {1, 2}, timeout_s=2)
+
+
+def test_a_partition_and_a_registration_are_read_as_they_are(
+    view: ClusterView, znode_client: KazooClient
+) -> None:
+    state = PartitionState(2, 0, (2, 3), 1)
+    znode_client.create(partition_state_path("t", 0), encode_partition_state(state), makepath=True)
+    assert view.state("t", 0) == state
+    assert view.registration(2) is None
+    epochs = []
+    for _ in range(2):
+        znode_client.create(broker_path(2), b"", makepath=True)
+        epochs.append(view.registration(2))
+        znode_client.delete(broker_path(2))
+    assert None not in epochs
+    assert epochs[0] != epochs[1]
