@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from tests.bank.tills import WAIT_S
 from tests.faults import machines, namespaces
 from tests.faults.account import Findings
 from tests.faults.cells import ALL_CELLS, Cell
@@ -39,6 +40,8 @@ from tests.faults.run_cell import (
 
 TOGETHER = 2
 _CELL_TIMEOUT_S = 400.0
+_BANK_TIMEOUT_S = 4 * WAIT_S
+"""How long a bank has beyond that: its staff may wait before the fault, after it, and in the end."""
 _COLUMNS = "{:38} {:>10} {:>13} {:>9} {:>5} {:>10} {:>8}"
 _HEADINGS = ("cell", "by", "acknowledged", "consumed", "lost", "duplicated", "pause s")
 
@@ -106,6 +109,7 @@ def _run(
     command += ["--machine", machine]
     command += ["--seconds", str(fault_s), "--session-timeout-ms", str(session_timeout_ms)]
     command += ["--bank"] if has_bank else []
+    timeout_s = _CELL_TIMEOUT_S + (_BANK_TIMEOUT_S if has_bank else 0.0)
     with open(own / "cell.log", "wb") as log:
         child = subprocess.Popen(
             command,
@@ -116,11 +120,11 @@ def _run(
             preexec_fn=die_with_parent,
         )
         try:
-            said, _ = child.communicate(timeout=_CELL_TIMEOUT_S)
+            said, _ = child.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-            return Verdict(cell.name, network, Findings(), error=f"timed out after {_CELL_TIMEOUT_S:.0f} s")
+            return Verdict(cell.name, network, Findings(), error=f"timed out after {timeout_s:.0f} s")
     lines = said.decode().splitlines()
     if child.returncode != 0 or not lines:
         return Verdict(
