@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -123,6 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("holdfast").addHandler(logging.NullHandler())  # Clients warn at every kill.
     plan = BankPlan(parsed.accounts, parsed.tellers, parsed.auditors)
     directory = Path(tempfile.mkdtemp(prefix="holdfast-bank-"))
+    # Brokers start from Python's bytecode, as installed ones do, also where Python is told to write none.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
     print(
         f"{DRILL_BROKERS} brokers, whose logs and data are in {directory} until the drill ends well.",
         flush=True,

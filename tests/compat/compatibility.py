@@ -74,6 +74,26 @@ SOFTWARE = (
     Software("Prometheus", "", r"prometheus_program|promtool|which\(\"prometheus\"\)", demanded="any"),
 )  # fmt: skip
 
+BY_HAND = """\
+## Tests of others, run by hand
+
+librdkafka's own tests, from the sources of its release 2.15.0, built with `./configure` and `make`, ran
+against three brokers of `scripts/local-cluster.sh --brokers 3 -- COMMAND`. The command writes the brokers'
+addresses, `$HOLDFAST_BOOTSTRAP`, to `tests/test.conf` as `metadata.broker.list`, and runs each test with
+`TEST_KAFKA_VERSION=3.9.1 TESTS=0103 ./test-runner -p1`. They do not run with each change. The machine was so
+busy that `test.timeout.multiplier` was 10.
+
+| librdkafka's test | What it said |
+| --- | --- |
+"""
+LIBRDKAFKAS_OWN = {
+    "0103_transactions": "all 13 cases and the one without a broker passed, in 182 s: misuse; transactions "
+    "with and without compression; consuming and producing in one; fencing; errors of idempotence with "
+    "KIP-360; empty transactions, with offsets and without, committed and aborted; high watermarks by "
+    "isolation level; the leader epoch of markers",
+}
+"""Those of librdkafka's tests that use transactions, and what was seen."""
+
 
 def page(versions: Mapping[str, str]) -> str:
     """The page, with these versions by the names of the software."""
@@ -90,9 +110,10 @@ def page(versions: Mapping[str, str]) -> str:
         "| Java, for ZooKeeper and Spark | 17 or later |\n"
         "| Operating system | Linux |\n"
     )
+    by_hand = BY_HAND + "".join(f"| `{name}` | {said} |\n" for name, said in LIBRDKAFKAS_OWN.items())
     return (
         f"{INTRODUCTION}\n## Software\n\n{table}\n\n## Suites\n\n| Suite | What it checks |\n| --- | --- |\n"
-        f"{suites}\n\n## What Holdfast runs on\n\n{others}"
+        f"{suites}\n\n{by_hand}\n## What Holdfast runs on\n\n{others}"
     )
 
 

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
-from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.coordinator.parent_process import die_with_parent
 from tests.bank.tills import WAIT_S
 from tests.faults import machines, namespaces
 from tests.faults.account import Findings
