@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import click
 
 from holdfast_log.clients.tools.command import CONTEXT, DISTRIBUTION, installed_version, run
+from holdfast_log.clients.tools.command_names import explain_as_command
 
 PACKAGES_OF = {
     "server": ("twisted", "kazoo"),
@@ -135,6 +136,7 @@ def _imported(name: str, command: Subcommand) -> click.Command:
         )
     module = importlib.import_module(f"holdfast_log.{command.module}")
     found: click.Command = getattr(module, command.attribute)
+    explain_as_command(found)
     return found
 
 

@@ -24,6 +24,7 @@ from holdfast_log.console.pages.messages import message_page, messages_page
 from holdfast_log.console.pages.owners import owner_page, owners_page, release, release_page
 from holdfast_log.console.pages.page import Visit, fail, page
 from holdfast_log.console.pages.topics import topic_page, topics_page
+from holdfast_log.console.pages.transactions import transaction_page, transactions_page
 from holdfast_log.console.parts import STATIC, ConsoleParts
 
 
@@ -45,6 +46,8 @@ def build_app(parts: ConsoleParts) -> Starlette:
             Route("/message", page(message_page)),
             Route("/groups", page(groups_page)),
             Route("/group", page(group_page)),
+            Route("/transactions", page(transactions_page)),
+            Route("/transaction", page(transaction_page)),
             Route("/owners", page(owners_page)),
             Route("/owner", page(owner_page)),
             Route("/owner/release", page(release_page), methods=["GET"]),

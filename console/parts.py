@@ -12,13 +12,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.admin import Admin, TransactionDescription, TransactionListing
 from holdfast_log.console import wording
 from holdfast_log.console.asking.gathering import Clocks, gather
 from holdfast_log.console.asking.group_questions import GroupDetail, group_detail
 from holdfast_log.console.asking.lookups import Lookups
 from holdfast_log.console.asking.snapshot import ClusterSnapshot
 from holdfast_log.console.asking.topic_questions import TopicDetail, topic_detail
+from holdfast_log.console.asking.transaction_questions import all_transactions, transaction_detail
 from holdfast_log.console.asking.watch import Watch
 from holdfast_log.console.asking.work import Clients, QuestionWorkers, RunBlocking, T
 from holdfast_log.console.curve import curve
@@ -43,6 +44,9 @@ class ConsoleParts:
     watch: Watch
     groups: Lookups[str, GroupDetail]
     topics: Lookups[str, TopicDetail]
+    transactions: Lookups[str, tuple[TransactionListing, ...]]
+    """All of the cluster, under the key of the empty text."""
+    transaction: Lookups[str, TransactionDescription]
     visitors: Visitors
     check_login: LoginCheck
     templates: Environment
@@ -84,6 +88,12 @@ def build_parts(
     async def topic(name: str) -> TopicDetail:
         return await known_run(lambda: shared(topic_detail, name))
 
+    async def transactions(name: str) -> tuple[TransactionListing, ...]:
+        return await known_run(lambda: shared(all_transactions, name))
+
+    async def transaction(name: str) -> TransactionDescription:
+        return await known_run(lambda: shared(transaction_detail, name))
+
     age_s = options.refresh_s * 0.8
     return ConsoleParts(
         options,
@@ -93,6 +103,8 @@ def build_parts(
         Watch(look, options.refresh_s, known_clocks.steady),
         Lookups(group, age_s, steady=known_clocks.steady),
         Lookups(topic, age_s, steady=known_clocks.steady),
+        Lookups(transactions, age_s, steady=known_clocks.steady),
+        Lookups(transaction, age_s, steady=known_clocks.steady),
         Visitors(is_secure=options.is_secure, steady=known_clocks.steady),
         check_login or check_by_connecting(known_clients),
         build_templates(),
@@ -112,7 +124,7 @@ def build_templates() -> Environment:
     for function in (
         wording.number, wording.rate, wording.size, wording.count, wording.moment, wording.precise,
         wording.iso, wording.with_code, wording.span, wording.resource_name, wording.group_name,
-        wording.ids, wording.acl_sentence, acl_name, curve,
+        wording.group_protocol, wording.ids, wording.acl_sentence, acl_name, curve,
     ):  # fmt: skip
         found.globals[function.__name__] = function
     found.globals["reasons"] = wording.REASONS

@@ -44,6 +44,9 @@ STATES = {
     OwnershipState.DETACHED: "Owner is away",
 }
 
+PROTOCOLS = {"classic": "classic", "consumer": "KIP-848", "managed": "managed"}
+"""The protocols of groups in words."""
+
 KINDS = {
     AclResource.TOPIC: "topic",
     AclResource.GROUP: "group",
@@ -133,6 +136,11 @@ def resource_name(resource: TopicPartition | str) -> str:
 def group_name(group: str) -> str:
     """A group in words; the empty one is that of exclusive producers."""
     return group or "writers"
+
+
+def group_protocol(group_type: str) -> str:
+    """The protocol of a group, by the type that brokers list it with."""
+    return PROTOCOLS.get(group_type.lower(), group_type) or UNKNOWN
 
 
 def ids(brokers: tuple[int, ...]) -> str:

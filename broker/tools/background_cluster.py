@@ -26,6 +26,7 @@ from holdfast_log.broker.tools.supervision import (
     is_asked_to_start,
     read_state,
 )
+from holdfast_log.clients.tools.command_names import as_typed
 from holdfast_log.coordinator.private_files import make_private, read_pid, write_pid
 from holdfast_log.coordinator.tools.background import start_in_background, wait_for_start
 from holdfast_log.coordinator.tools.directories import state_directory
@@ -86,7 +87,8 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...], broker: int
         _pid_path(directory).unlink(missing_ok=True)
         raise
     click.echo("".join(line for line in said if "Ctrl-C" not in line), nl=False)
-    click.echo(f"Started {brokers} brokers; logs and data are in {directory}. cluster-stop.sh stops them.")
+    stop = as_typed("cluster-stop.sh")
+    click.echo(f"Started {brokers} brokers; logs and data are in {directory}. {stop} stops them.")
 
 
 def _start_again(directory: Path, broker_id: int) -> None:

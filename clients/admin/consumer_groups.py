@@ -17,6 +17,8 @@ from holdfast_log.protocol.messages.consumer_group_describe import (
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _CLASSIC_PROTOCOL = 0
+_NONE_OF_THEM = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+"""The errors of a group of another protocol; the second is that of Kafka's brokers where this one is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def _described(asking: Asking, group_id: str) -> ConsumerGroupDescription | None
     except UnsupportedRequestError:
         return None
     (row,) = response.groups
-    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+    if row.error_code in _NONE_OF_THEM:
         return None
     raise_first([(f"group {group_id}", row.error_code, row.error_message)])
     return ConsumerGroupDescription(

@@ -105,6 +105,8 @@ def list_transactions(
         found += [
             TransactionListing(row.transactional_id, node, row.producer_id, row.transaction_state)
             for row in response.transaction_states
+            # A coordinator compares the time at which the last transaction began, also if it has ended.
+            if open_longer_than_ms is None or row.transaction_state in _UNFINISHED
         ]
     return sorted(found, key=lambda each: each.transactional_id)
 

@@ -26,6 +26,7 @@ from holdfast_log.clients.tools.command import (
     properties,
     run,
 )
+from holdfast_log.clients.tools.command_names import as_typed
 from holdfast_log.protocol.errors import BrokerError
 
 _FULL = 0.9
@@ -84,12 +85,12 @@ def cluster_health(bootstrap: str, brokers: int | None, as_json: bool, command_c
                 "healthy": not troubles,
                 "brokers": sorted(found.alive),
                 "controller": None if found.cluster.controller is None else found.cluster.controller.id,
-                "troubles": [{"what": each.what, "remedy": each.remedy} for each in troubles],
+                "troubles": [{"what": each.what, "remedy": as_typed(each.remedy)} for each in troubles],
             }
         )
         return 1 if troubles else 0
     for trouble in troubles:
-        click.echo(trouble)
+        click.echo(as_typed(str(trouble)))
     if not troubles:
         partitions = sum(len(topic.partitions) for topic in found.topics)
         click.echo(

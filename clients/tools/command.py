@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ from holdfast_log.clients.errors import (
 )
 from holdfast_log.clients.references import load_properties
 from holdfast_log.clients.settings import SettingError
+from holdfast_log.clients.tools.command_names import PROGRAM, as_command
 from holdfast_log.protocol.errors import BrokerError
 
 DISTRIBUTION = "holdfast-log"
@@ -63,7 +65,10 @@ def run(command: click.Command, program: str | None = None) -> None:
     except click.exceptions.Abort:
         status = 130
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        text = shown.getvalue()
+        click.echo(as_command(text) if program == PROGRAM else text, err=True, nl=False)
         status = error.exit_code
     except KeyboardInterrupt:
         status = 130

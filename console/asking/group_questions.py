@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast_log.clients.admin import LATEST, Admin, GroupDescription, MemberDescription
+from holdfast_log.clients.admin import (
+    LATEST,
+    Admin,
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    GroupDescription,
+    MemberDescription,
+)
+from holdfast_log.protocol.errors import AuthorizationError
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 DEAD = "Dead"
@@ -24,15 +32,22 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """A group with its partitions. `lag` is the sum of the known lags, None if none is known."""
+    """A group with its partitions. `lag` is the sum of the known lags, None if none is known. `consumers` is
+    what only groups of KIP-848 have: epochs, and what each member is to read in the end."""
 
     description: GroupDescription
     partitions: tuple[GroupPartition, ...]
     lag: int | None
+    consumers: ConsumerGroupDescription | None = None
 
     @property
     def exists(self) -> bool:
         return self.description.state != DEAD
+
+    @property
+    def by_member_id(self) -> Mapping[str, ConsumerMemberDescription]:
+        """The members of a group of KIP-848; none of other groups."""
+        return {} if self.consumers is None else {each.member_id: each for each in self.consumers.members}
 
 
 def group_detail(admin: Admin, group_id: str) -> GroupDetail:
@@ -55,7 +70,15 @@ def group_detail(admin: Admin, group_id: str) -> GroupDetail:
         for each in wanted
     )
     lags = [row.lag for row in rows if row.lag is not None]
-    return GroupDetail(description, rows, sum(lags) if lags else None)
+    return GroupDetail(description, rows, sum(lags) if lags else None, _consumers(admin, group_id))
+
+
+def _consumers(admin: Admin, group_id: str) -> ConsumerGroupDescription | None:
+    """None also where the console may not describe all topics of the group: brokers then refuse the whole."""
+    try:
+        return admin.describe_consumer_groups([group_id]).get(group_id)
+    except AuthorizationError:
+        return None
 
 
 def _lag(committed: int | None, end: int | None) -> int | None:

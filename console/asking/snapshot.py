@@ -63,6 +63,17 @@ class BrokerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MovingReplica:
+    """A replica that moves to another log directory of its broker: where to, how large the copy is in bytes,
+    and how many offsets it is behind."""
+
+    broker: int
+    directory: str
+    size_bytes: int
+    offset_lag: int
+
+
+@dataclass(frozen=True, slots=True)
 class RateSample:
     """Messages written per second in the whole cluster, over the time up to `at_s`."""
 
@@ -152,6 +163,17 @@ class ClusterSnapshot:
                 if not each.is_future:
                     sizes[each.partition] = max(each.size_bytes, sizes.get(each.partition, 0))
         return sizes
+
+    @cached_property
+    def moving(self) -> Mapping[TopicPartition, tuple[MovingReplica, ...]]:
+        """The replicas that move to another log directory of their broker, by partition."""
+        found: dict[TopicPartition, tuple[MovingReplica, ...]] = {}
+        for directory in self.log_dirs.value or ():
+            for each in directory.replicas:
+                if each.is_future:
+                    row = MovingReplica(directory.node, directory.path, each.size_bytes, each.offset_lag)
+                    found[each.partition] = (*found.get(each.partition, ()), row)
+        return found
 
     @cached_property
     def alive(self) -> frozenset[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from holdfast_log.console.pages.page import Visit, show, troubles
+from holdfast_log.console.pages.page import ROWS, Visit, show, troubles
 
 
 async def cluster_page(visit: Visit) -> Response:
@@ -21,6 +21,7 @@ async def cluster_page(visit: Visit) -> Response:
         partitions=sum(row.partitions for row in rows),
         under_replicated=sum(row.under_replicated for row in rows),
         offline=sum(row.offline for row in rows),
+        moves_shown=ROWS,
         owned=sum(each.owner_id is not None for each in snapshot.owners.value or ()),
         busiest=sorted((row for row in rows if row.rate), key=lambda row: (-(row.rate or 0.0), row.name))[:5],
     )

@@ -60,6 +60,8 @@ async def group_page(visit: Visit) -> Response:
         snapshot=snapshot,
         name=name,
         detail=detail,
+        protocol=next((row.type for row in snapshot.groups.value or () if row.group_id == name), ""),
+        consumers=detail.by_member_id,
         members=members,
         stretch=found,
         turn=lambda page: address("/group", name=name, members=members.page, page=page),

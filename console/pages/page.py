@@ -33,15 +33,17 @@ _FORM_MAX = 64 * 1024
 _FIELDS_MAX = 20
 
 NAVIGATION = (
-    ("cluster", "/", "Cluster"),
-    ("topics", "/topics", "Topics"),
-    ("messages", "/messages", "Messages"),
-    ("groups", "/groups", "Groups"),
-    ("owners", "/owners", "Owners"),
-    ("configs", "/configs", "Settings"),
-    ("access", "/access", "Access"),
-    ("users", "/users", "Users"),
+    ("cluster", "/", "Cluster", "c"),
+    ("topics", "/topics", "Topics", "t"),
+    ("messages", "/messages", "Messages", "m"),
+    ("groups", "/groups", "Groups", "g"),
+    ("transactions", "/transactions", "Transactions", "x"),
+    ("owners", "/owners", "Owners", "o"),
+    ("configs", "/configs", "Settings", "s"),
+    ("access", "/access", "Access", "a"),
+    ("users", "/users", "Users", "u"),
 )
+"""Of each entry: its name, its address, its label, and the key that opens it after g."""
 
 STILL = ("messages", "configs", "access", "users")
 """The pages that are not renewed: they show what was asked for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast_log.broker.groups.commit_rows import response_rows
@@ -20,9 +21,11 @@ from holdfast_log.coordinator.transactions.effects import (
     TransactionResult,
 )
 from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION, ProducerName
+from holdfast_log.coordinator.transactions.listing import TransactionFilter
+from holdfast_log.coordinator.transactions.records import by_topic
 from holdfast_log.coordinator.transactions.settings import TransactionSettings
 from holdfast_log.coordinator.transactions.shard import TransactionShard
-from holdfast_log.coordinator.transactions.states import TransactionState
+from holdfast_log.coordinator.transactions.states import BY_TITLE, TransactionState
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
@@ -34,8 +37,19 @@ from holdfast_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from holdfast_log.protocol.messages.describe_transactions import (
+    DescribedTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionTopicData,
+)
 from holdfast_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from holdfast_log.protocol.messages.list_transactions import (
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from holdfast_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -45,13 +59,20 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
-VERSIONS = {24: (0, 3), 25: (0, 4), 26: (0, 4), 28: (0, 4)}
+VERSIONS = {24: (0, 3), 25: (0, 4), 26: (0, 4), 28: (0, 4), 65: (0, 0), 66: (0, 1)}
 VERSIONS_2 = {0: (3, 12), 26: (0, 5), 28: (0, 5)}
 """Those that belong to transaction.version 2, beside `VERSIONS`."""
 _FIRST_PRODUCE_THAT_ADDS, _FIRST_COMMIT_THAT_ADDS, _FIRST_END_WITH_EPOCH = 12, 5, 5
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
-_KINDS = (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest)
+_KINDS = (
+    AddPartitionsToTxnRequest,
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    ListTransactionsRequest,
+    DescribeTransactionsRequest,
+)
 
 
 class FakeTransactions:
@@ -128,6 +149,8 @@ class FakeTransactions:
         """The response to a client's request. `error` is a failure that the test has planned."""
         if isinstance(request, TxnOffsetCommitRequest):
             return self._commit_offsets(node, request, error, adds=version >= _FIRST_COMMIT_THAT_ADDS)
+        if isinstance(request, ListTransactionsRequest):
+            return self._listed(request, error, is_coordinator=node == self.node)
         if error is ErrorCode.NONE and node != self.node:
             error = ErrorCode.NOT_COORDINATOR
         match request:
@@ -141,6 +164,9 @@ class FakeTransactions:
                 )
             case AddPartitionsToTxnRequest():
                 return self._add_partitions(request, error)
+            case DescribeTransactionsRequest():
+                rows = [self._described(each, error) for each in request.transactional_ids]
+                return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=rows)
             case AddOffsetsToTxnRequest():
                 producer = ProducerName(request.producer_id, request.producer_epoch)
                 error = error or self._add(request.transactional_id, producer, [_OFFSETS])
@@ -174,6 +200,57 @@ class FakeTransactions:
         answer: Any = result.replies[-1].answer
         error = answer.partitions.get(place, answer.error)
         return known_error(error, knows_fenced=False, knows_abortable=False)
+
+    def _listed(
+        self, request: ListTransactionsRequest, error: ErrorCode, *, is_coordinator: bool
+    ) -> Response:
+        states = {BY_TITLE[title] for title in request.state_filters if title in BY_TITLE}
+        wanted = TransactionFilter(
+            states if request.state_filters else None,
+            frozenset(request.producer_id_filters),
+            request.duration_filter,
+        )
+        return ListTransactionsResponse(
+            throttle_time_ms=0,
+            error_code=error,
+            unknown_state_filters=[each for each in request.state_filters if each not in BY_TITLE],
+            transaction_states=[
+                ListedTransaction(
+                    transactional_id=name, producer_id=each.producer_id, transaction_state=each.state.title
+                )
+                for name, each in self.shard.transactions.items()
+                if is_coordinator and wanted.has(each, self.time_ms())
+            ],
+        )
+
+    def _described(self, transactional_id: str, error: ErrorCode) -> DescribedTransaction:
+        found = self.shard.transactions.get(transactional_id)
+        if found is None:
+            error = error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        row = DescribedTransaction(
+            error_code=error,
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=-1,
+            producer_id=-1,
+            producer_epoch=-1,
+            topics=[],
+        )
+        if found is None or error is not ErrorCode.NONE:
+            return row
+        return replace(
+            row,
+            transaction_state=found.state.title,
+            transaction_timeout_ms=found.timeout_ms,
+            transaction_start_time_ms=found.started_ms,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            topics=[
+                TransactionTopicData(topic=topic, partitions=indexes)
+                for topic, indexes in by_topic(found.partitions).items()
+            ],
+        )
 
     def _named(self, request: InitProducerIdRequest) -> ProducerAnswer:
         expected = None

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -50,6 +51,8 @@ PAGES = {
     "hex": "/message?topic=orders&partition=0&offset=3&as=hex",
     "groups": "/groups",
     "group": "/group?name=billing",
+    "transactions": "/transactions",
+    "transaction": "/transaction?id=till",
     "owners": "/owners",
     "owner": "/owner?group=&topic=journal&partition=0",
     "release": "/owner/release?group=&topic=journal&partition=0",
@@ -96,7 +99,12 @@ def cluster_with_data(browser: Browser, cluster_of_module: Cluster) -> Iterator[
     write(bootstrap, "payments", 40)
     with Producer({"bootstrap.servers": bootstrap}) as producer:
         producer.send(Message("orders", key=HOSTILE, value=HOSTILE, partition=5)).result()
-    with reading(bootstrap, "billing", "orders"), owned(bootstrap), writing(bootstrap, "ship-positions"):
+    with (
+        reading(bootstrap, "billing", "orders"),
+        owned(bootstrap),
+        writing(bootstrap, "ship-positions"),
+        open_transaction(bootstrap, "till", "payments"),
+    ):
         yield cluster_of_module
 
 
@@ -170,6 +178,17 @@ class writing:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+
+
+@contextmanager
+def open_transaction(bootstrap: str, transactional_id: str, topic: str) -> Iterator[None]:
+    """A transaction that is open for as long as the tests run."""
+    properties = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}
+    with Producer({**properties, "transaction.timeout.ms": 900_000}) as producer:
+        transaction = producer.transaction()
+        transaction.send(Message(topic, key="open", value="open", partition=0)).result()
+        yield
+        transaction.abort()
 
 
 class reading:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 from html.parser import HTMLParser
 
 import pytest
 
 from holdfast_log import Message, ProducerAccessMode
+from holdfast_log.clients.admin import LogDir, ReplicaSize
+from holdfast_log.console.asking.group_questions import GroupDetail
+from holdfast_log.console.asking.snapshot import ClusterSnapshot, ViewPart
+from holdfast_log.console.wording import UNKNOWN
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.console.world import ConsoleWorld, words
 
-PAGES = ("/", "/topics", "/messages", "/groups", "/owners", "/configs")
+PAGES = ("/", "/topics", "/messages", "/groups", "/transactions", "/owners", "/configs")
 """The pages over a fake cluster, which knows nothing of rights: tests/console/test_rights.py has those."""
 
 
@@ -97,6 +104,7 @@ def test_a_cluster_that_never_answered_is_no_failure_of_the_console(world: Conso
 def test_many_browsers_cost_the_cluster_one_look(world: ConsoleWorld) -> None:
     filled(world)
     world.get("/")
+    world.get("/transactions")  # Kept from here on, as the look is.
     asked = world.cluster.count_requests("DescribeCluster")
 
     for path in PAGES * 5:
@@ -162,12 +170,91 @@ def test_groups_are_shown_with_members_and_lag(world: ConsoleWorld) -> None:
             pass
         consumer.commit()
 
-        assert "billing ● Stable 1 3 50" in words(world.get("/groups"))
+        assert "billing classic ● Stable 1 3 50" in words(world.get("/groups"))
         said = words(world.get("/group", name="billing"))
         assert "Members 1 Partitions 3 Lag 50" in said and "orders" in said
 
     world.later()
-    assert "billing ○ No members 0" in words(world.get("/groups"))
+    assert "billing classic ○ No members 0" in words(world.get("/groups"))
+
+
+def test_a_group_of_kip_848_is_shown_with_its_epochs_and_who_is_on_the_way(world: ConsoleWorld) -> None:
+    filled(world)
+    properties = {"group.id": "billing", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    with world.cluster.consumer(properties) as consumer:
+        consumer.add_topic("orders")
+        while not consumer.poll(1_000, 10):
+            pass
+        assert "billing KIP-848 ● Stable 1 3" in words(world.get("/groups"))
+        said = words(world.get("/group", name="billing"))
+        assert "Protocol KIP-848 Epoch 1 Epoch of the assignment 1" in said and "● There" in said
+
+        detail = asyncio.run(world.parts.groups.find("billing"))
+        assert detail.consumers is not None
+        (member,) = detail.consumers.members
+        late = dataclasses.replace(member, target=member.partitions[:1], is_classic=True)
+        changed = dataclasses.replace(detail.consumers, epoch=2, members=(late,))
+
+        async def find(name: str) -> GroupDetail:
+            return dataclasses.replace(detail, consumers=changed)
+
+        world.parts.groups.find = find  # type: ignore[method-assign]
+        said = words(world.get("/group", name="billing"))
+        assert "Epoch 2 Epoch of the assignment 1" in said
+        assert "▲ On its way has 3, is to have 1 speaks the classic protocol" in said
+
+
+def test_transactions_are_shown_with_how_long_they_are_open(world: ConsoleWorld) -> None:
+    filled(world)
+    world.hand.at_s = -1_700_000_000  # The fake coordinator's clock begins near 0.
+    assert "There are no transactional ids." in words(world.get("/transactions"))
+    producer = world.cluster.producer({"transactional.id": "till-1", "transaction.timeout.ms": 60_000})
+    other = world.cluster.producer({"transactional.id": "till-2"})
+    with other.transaction() as ended:
+        ended.send(Message("orders", value="x", partition=0))
+    world.cluster.advance(1_000)
+    transaction = producer.transaction()
+    transaction.send(Message("orders", value="x", partition=1)).result()
+    began_s = world.cluster.transactions.shard.transactions["till-1"].started_ms / 1000
+    world.hand.at_s = began_s - 1_700_000_000 + 30.5
+
+    said = words(world.get("/transactions"))
+    assert "Transactional ids 2 Not ended 1" in said
+    assert "till-1 ● Open 30 s 1" in said and f"till-2 ○ Committed {UNKNOWN} {UNKNOWN}" in said
+    assert "till-2" not in words(world.get("/transactions", ended="no"))
+    said = words(world.get("/transaction", id="till-1"))
+    assert "Open for 30 s Timeout 1 min" in said and "orders 1" in said
+    assert "No transaction is open." in words(world.get("/transaction", id="till-2"))
+
+    world.later(31)
+    assert "till-1 ▲ Open for too long 1 min 1" in words(world.get("/transactions"))
+    assert "has not ended within its timeout of 1 min" in words(world.get("/transaction", id="till-1"))
+    transaction.abort()
+    producer.close()
+    other.close()
+
+
+def test_an_unknown_transactional_id_is_not_found(world: ConsoleWorld) -> None:
+    page = words(world.get("/transaction", 404, id="nobody"))
+    assert "No coordinator knows the transactional id “nobody”." in page
+
+
+def test_replicas_that_move_between_directories_are_shown(world: ConsoleWorld) -> None:
+    filled(world)
+    snapshot = asyncio.run(world.parts.watch.current())
+    at = TopicPartition("orders", 1)
+    there = LogDir(2, "/disk-2", None, (ReplicaSize(at, 4_096, 17, is_future=True),), -1, -1)
+    moving = dataclasses.replace(snapshot, log_dirs=ViewPart((there,), snapshot.at_s))
+    assert list(moving.moving) == [at] and moving.partition_sizes == {}
+
+    async def current() -> ClusterSnapshot:
+        return moving
+
+    world.parts.watch.current = current  # type: ignore[method-assign]
+
+    assert "moves to /disk-2 on broker 2, 17 offsets behind" in words(world.get("/topic", name="orders"))
+    assert "Moves between log directories 1 partition" in words(world.get("/"))
+    assert "orders 1 2 /disk-2 4.0 KiB 17" in words(world.get("/"))
 
 
 def test_a_group_in_trouble_does_not_hide_the_others(world: ConsoleWorld) -> None:

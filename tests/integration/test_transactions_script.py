@@ -65,6 +65,7 @@ def test_transactions_are_shown(cluster: Cluster) -> None:
         assert admin.list_transactions(["Ongoing"]) == [payments]
         assert admin.list_transactions(producer_ids=[done.producer_id]) == [done]
         assert admin.list_transactions(open_longer_than_ms=600_000) == []
+        assert admin.list_transactions(open_longer_than_ms=0) == [payments], "the other has ended"
         described = admin.describe_transactions(["payments"])["payments"]
         assert (described.coordinator, described.partitions) == (payments.coordinator, (AT,))
         (replica,) = admin.describe_topics(["single"])[0].partitions[0].replicas
