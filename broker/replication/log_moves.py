@@ -79,6 +79,8 @@ class LogMove:
     """Those of the log before the first segment was copied."""
     made: str | None = None
     """The path of the complete copy, which has the name of a log, until it is used."""
+    announced: Log | None = None
+    """The open copy, while the target's checkpoints name it and it is not used yet."""
     is_cancelled: bool = False
 
     @property
@@ -139,8 +141,11 @@ class LogMoves:
             self.begin(partition.key, target)
 
     def stop(self) -> None:
-        """Begin no move, and end the one that is under way."""
+        """Begin no move, and end the one that is under way. Call it before the logs are closed: a copy that
+        is not used is none of them."""
         self._is_stopped = True
+        if self._current is not None:
+            _withdraw(self._current)
 
     # -- one after the other -------------------------------------------------------------------------------
 
@@ -285,8 +290,7 @@ class LogMoves:
             raise LogChanged("it has changed while the last of it was copied")
         await self._announce(move, copy)
         if _state_of(log) != state:
-            target.spares.pop(move.partition)
-            target.note_departure(copy)
+            _withdraw(move)
             raise LogChanged("it has changed while a checkpoint was written")
         await self._replace(move, copy)
 
@@ -307,15 +311,14 @@ class LogMoves:
         """Have the checkpoints of the target say all of the copy: after a crash it may be the log."""
         target = move.target
         entry = OffsetEntry(self._high_watermark(move.log), topic_tag(copy.topic_id))
-        target.spares[move.partition] = copy
+        target.spares[move.partition] = move.announced = copy
         target.high_watermarks[move.partition] = entry
         try:
             await self._logs.checkpoints.write_offsets_of(target)
             await self._logs.checkpoints.write_high_watermarks({})
             self._check(move)
         except MoveEnded:
-            target.spares.pop(move.partition, None)
-            target.note_departure(copy)
+            _withdraw(move)
             raise
 
     async def _replace(self, move: LogMove, copy: Log) -> None:
@@ -324,7 +327,7 @@ class LogMoves:
         (source,) = (each for each in logs.directories if each.logs.get(move.partition) is move.log)
         begin_settling(copy)
         # From here on the copy is never removed: if the old log's disk fails now, it is all that there is.
-        move.made, move.path = None, ""
+        move.made, move.path, move.announced = None, "", None
         self.cancel(move.partition)
         logs.replace(move.log, copy, move.target)
         partition = self._replicas.find(*move.partition)
@@ -349,6 +352,14 @@ class LogMoves:
         if partition is not None and partition.log is log:
             return min(partition.high_watermark, log.log_end_offset)
         return self._logs.high_watermark(log.topic_partition)
+
+
+def _withdraw(move: LogMove) -> None:
+    """Have the target's checkpoints name a copy no more that is not used: its files are about to go."""
+    copy, move.announced = move.announced, None
+    if copy is not None and move.target.spares.get(move.partition) is copy:
+        del move.target.spares[move.partition]
+        move.target.note_departure(copy)
 
 
 def _fail_directory(logs: LogManager, directory: LogDirectory, failure: Failure) -> None:
