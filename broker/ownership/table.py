@@ -102,12 +102,12 @@ class OwnershipTable:
     @property
     def record_bytes(self) -> int:
         """Bytes of all records in ZooKeeper, those included that are being written."""
-        return self._state.record_bytes
+        return self._state.sizes.total
 
     @property
     def record_bytes_left(self) -> int:
         """How many bytes more the records may take before claims of further resources are refused."""
-        return max(0, self._state.settings.records_bytes_max - self._state.record_bytes)
+        return max(0, self._state.settings.records_bytes_max - self._state.sizes.total)
 
     def standing(self, requester: Requester, named: NamedGrant) -> ResourceStanding:
         """How an owner, a waiter or a sharer stands with a resource."""

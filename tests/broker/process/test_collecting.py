@@ -21,8 +21,8 @@ class FakeCollector:
         self.walked: list[int] = []
         self.thresholds: tuple[int, ...] = ()
 
-    def set_threshold(self, *thresholds: int) -> None:
-        self.thresholds = thresholds
+    def set_threshold(self, young: int, middle: int, old: int, /) -> None:
+        self.thresholds = (young, middle, old)
 
     def collect(self) -> int:
         self.walked.append(self.objects - self.frozen)
