@@ -5,13 +5,14 @@ Settings that the request does not name return to their defaults; IncrementalAlt
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
 from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -26,11 +27,15 @@ from holdfast_log.protocol.messages.alter_configs import (
 @dataclass(eq=False)
 class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     request = AlterConfigsRequest
+    parts = (RowPaths(("resources",), ("responses",)),)
     changes: SettingChanges
     rights: ClusterRights
 
+    def is_divisible(self, request: AlterConfigsRequest) -> bool:
+        return not _twice(request)
+
     def handle(self, context: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
-        twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+        twice = _twice(request)
         altered = gatherResults(
             [
                 succeed(_response(each, _named_twice()))
@@ -66,6 +71,11 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     ) -> AlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _twice(request: AlterConfigsRequest) -> frozenset[Hashable]:
+    """The resources that the request names more than once."""
+    return repeated((each.resource_type, each.resource_name) for each in request.resources)
 
 
 def _named_twice() -> BrokerError:

@@ -7,7 +7,7 @@ brokers. Each broker puts a change into effect when ZooKeeper notifies it. The l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
 from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.changes import SettingChanges, check_is_named_broker
@@ -35,15 +35,19 @@ class IncrementalAlterConfigsHandler(
     Handler[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
 ):
     request = IncrementalAlterConfigsRequest
+    parts = (RowPaths(("resources",), ("responses",)),)
     changes: SettingChanges
     loggers: LoggerLevels
     identity: BrokerIdentity
     rights: ClusterRights
 
+    def is_divisible(self, request: IncrementalAlterConfigsRequest) -> bool:
+        return not _twice(request)
+
     def handle(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> Deferred[IncrementalAlterConfigsResponse]:
-        twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+        twice = _twice(request)
         altered = gatherResults(
             [
                 succeed(_response(each, _named_twice()))
@@ -107,6 +111,11 @@ class IncrementalAlterConfigsHandler(
     ) -> IncrementalAlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _twice(request: IncrementalAlterConfigsRequest) -> frozenset[Hashable]:
+    """The resources that the request names more than once."""
+    return repeated((each.resource_type, each.resource_name) for each in request.resources)
 
 
 def _named_twice() -> BrokerError:

@@ -16,6 +16,7 @@ from holdfast_log.broker.handlers.elect_leaders import ElectLeadersHandler
 from holdfast_log.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.parts import PART_ROWS, division_of
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -130,3 +131,18 @@ def test_a_resource_that_is_named_many_times_is_not_altered_at_all(handler: Any)
 
 def test_without_a_named_listener_every_client_may_alter_the_cluster() -> None:
     assert ClusterRights().refusal(context_of("PLAINTEXT"), "alter quotas") is None
+
+
+@pytest.mark.parametrize("handler", [AlterConfigsHandler, IncrementalAlterConfigsHandler])
+def test_many_resources_are_altered_in_parts_unless_one_is_named_twice(handler: Any) -> None:
+    is_incremental = handler is IncrementalAlterConfigsHandler
+    resource_class: Any = IncrementalAlterConfigsResource if is_incremental else AlterConfigsResource
+    request_class: Any = IncrementalAlterConfigsRequest if is_incremental else AlterConfigsRequest
+    resources = [
+        resource_class(resource_type=ResourceType.TOPIC, resource_name=f"t{number}", configs=[])
+        for number in range(PART_ROWS + 1)
+    ]
+    altering = handler(changes=None, rights=ClusterRights(("admin",)), **others_of(handler))
+    assert division_of(altering, request_class(resources=resources, validate_only=True))
+    resources[-1].resource_name = "t0"
+    assert not division_of(altering, request_class(resources=resources, validate_only=True))
