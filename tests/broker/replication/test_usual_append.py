@@ -26,10 +26,10 @@ from tests.broker.replication.twins import TwinBrokers
 from tests.broker.world import World, follow, only_produced, produce_request
 from tests.models.batches import batch, timed_batch
 
-compiled = pytest.importorskip(
-    "holdfast_log.broker.replication._usual_append",
-    reason="broker/replication/_usual_append.c was not compiled",
-)
+compiled: Any = usual_append._compiled
+if compiled is None:
+    reason = "broker/replication/_usual_append.c was not compiled, or HOLDFAST_PURE_PYTHON is set"
+    pytest.skip(reason, allow_module_level=True)
 
 CONFIGS: list[dict[str, Any]] = [
     {},
