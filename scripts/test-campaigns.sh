@@ -20,7 +20,7 @@ longer.
 HOLDFAST_SEEDS           seeds of simulated clusters with three brokers, a multiple of 50 [1000]; scripts/test.sh has 50.
                          Other shapes have a share of them.
 HOLDFAST_KILLS           how often a broker is killed under load, with and without flush.before.ack [50];
-                         scripts/test.sh has 10
+                         scripts/test.sh has 5
 HOLDFAST_COMPAT_RECORDS  records that each stock client writes and reads with each codec [50000]; scripts/test.sh has
                          5000
 END

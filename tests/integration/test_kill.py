@@ -25,9 +25,9 @@ from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.settings import LogSettings
 from tests.forked_brokers import ForkedBroker
 
-KILLS = int(os.environ.get("HOLDFAST_KILLS", "10"))  # for each value of flush.before.ack
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "5"))  # for each value of flush.before.ack
 PARTITIONS = 2
-SEGMENT_BYTES = 4 << 20  # small, so that kills hit rolls too
+SEGMENT_BYTES = 1 << 20  # small, so that kills hit rolls too
 
 
 class Load:
