@@ -449,6 +449,11 @@ class UnknownLeaderEpochError(BrokerError):
     """The leader epoch in the request is newer than the broker's: retry later."""
 
 
+class InvalidRegularExpressionError(BrokerError):
+    """The brokers cannot use the regular expression of a group's member: it is not in RE2's syntax, or they
+    lack the extra `regex`."""
+
+
 class QuotaExceededError(BrokerError):
     """The quota is used up."""
 
@@ -497,6 +502,7 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.FENCED_LEADER_EPOCH: FencedLeaderEpochError,
     ErrorCode.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: QuotaExceededError,
+    ErrorCode.INVALID_REGULAR_EXPRESSION: InvalidRegularExpressionError,
     ErrorCode.OWNERSHIP_FENCED: OwnershipFencedError,
     ErrorCode.STALE_GENERATION: OwnershipRefusedError,
     ErrorCode.RESOURCE_OWNED: OwnershipRefusedError,

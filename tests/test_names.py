@@ -1,8 +1,10 @@
-"""No two public classes or type aliases of the project share a name."""
+"""No two public types share a name, and the errors that docstrings of the clients name exist."""
 
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,3 +58,44 @@ def test_public_types_yields_classes_and_aliases_but_no_private_or_constant_name
     )
 
     assert list(public_types(text)) == ["Seen", "Alias", "Other"]
+
+
+# Errors that docstrings promise
+
+OF_OTHERS = {"ValidationError"}
+"""Errors of other libraries: jsonschema's."""
+PROMISED = re.compile(r"(?<![\w.])[A-Z][a-z]\w*Error\b")
+
+
+def docstrings(text: str) -> Iterator[str]:
+    """The docstrings of a source: of itself, of its classes and of its functions."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found = ast.get_docstring(node)
+            if found is not None:
+                yield found
+
+
+def test_every_error_that_a_docstring_of_the_clients_names_exists() -> None:
+    sources = {
+        path: path.read_text()
+        for package in ("protocol", "clients", "holdfast_log")
+        for path in sorted((HOME / package).rglob("*.py"))
+    }
+    known = (
+        {name for text in sources.values() for name in public_types(text)} | set(dir(builtins)) | OF_OTHERS
+    )
+
+    unknown = {
+        f"{path.relative_to(HOME)}: {name}"
+        for path, text in sources.items()
+        for docstring in docstrings(text)
+        for name in PROMISED.findall(docstring)
+        if name not in known
+    }
+
+    assert not unknown
+    assert "UndeliveredError" in known, "the search finds classes"
+    assert list(PROMISED.findall("Raises GoneError; not kafka.errors.OtherError, and no IOError.")) == [
+        "GoneError"
+    ]

@@ -216,7 +216,7 @@ def existing(admin: Admin, pattern: str | None, exclude_internal: bool, if_exist
 
 
 def with_id(admin: Admin, topic_id: str, if_exists: bool) -> list[str]:
-    """The topic with this id. Raises UnknownTopicIdError for none unless `if_exists`."""
+    """The topic with this id. Raises UnknownTopicOrPartitionError for none unless `if_exists`."""
     names = [each.name for each in admin.describe_topics() if _short(each.id) == topic_id]
     if not names and not if_exists:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")

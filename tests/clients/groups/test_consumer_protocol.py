@@ -17,6 +17,7 @@ from holdfast_log.protocol.errors import (
     BrokerError,
     ErrorCode,
     FencedInstanceIdError,
+    InvalidRegularExpressionError,
 )
 from holdfast_log.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
@@ -298,7 +299,7 @@ class TestPatterns:
         assert self.topics_of(alone) == {"flights"}
 
     def test_a_pattern_that_is_not_one_is_an_error(self, party: Party) -> None:
-        with pytest.raises(BrokerError, match="not in RE2's syntax") as raised:
+        with pytest.raises(InvalidRegularExpressionError, match="not in RE2's syntax") as raised:
             self.subscribed(party, "(orders")
         assert raised.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
         (alone,) = party.members
