@@ -98,7 +98,8 @@ def test_a_cluster_that_never_answered_is_no_failure_of_the_console(world: Conso
 
     assert "No broker answers." in words(world.get("/"))
     for path in PAGES:
-        world.get(path)
+        said = words(world.get(path))
+        assert not any(claim in said for claim in ("There are no ", "Nobody owns", "Held 0", "healthy")), path
 
 
 def test_many_browsers_cost_the_cluster_one_look(world: ConsoleWorld) -> None:
