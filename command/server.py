@@ -14,7 +14,7 @@ from holdfast_log.broker.process.supervisor import PROGRAM
 from holdfast_log.broker.tools.server_stop import StopError, stop_broker_of
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.clients.tools.command import CONTEXT
-from holdfast_log.command.installed_config import config_option, override_option
+from holdfast_log.command.installed_config import config_option, daemon_option, override_option
 from holdfast_log.coordinator.tools.background import start_in_background, wait_for_start
 from holdfast_log.coordinator.tools.directories import import_path, state_directory
 
@@ -28,7 +28,7 @@ broker_config = config_option(
 @click.command(context_settings=CONTEXT)
 @broker_config
 @override_option
-@click.option("--daemon", is_flag=True, help="Run in the background; return once the broker serves.")
+@daemon_option("broker serves")
 @click.option(
     "--log-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -55,7 +55,7 @@ def server(
 
     \b
     holdfast server --override log.dirs=/var/lib/holdfast
-    holdfast server --config server.properties --daemon
+    holdfast server --daemon server.properties
     """
     given = [str(config)]
     for override in overrides:

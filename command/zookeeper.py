@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast_log.clients.tools.command import CONTEXT, pairs
-from holdfast_log.command.installed_config import config_option, override_option
+from holdfast_log.command.installed_config import config_option, daemon_option, override_option
 from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError, start, stop
 
 zookeeper_config = config_option("zookeeper.properties", "a server on 127.0.0.1:2181")
@@ -16,7 +16,7 @@ zookeeper_config = config_option("zookeeper.properties", "a server on 127.0.0.1:
 @click.command(context_settings=CONTEXT)
 @zookeeper_config
 @override_option
-@click.option("--daemon", is_flag=True, help="Run in the background; return once the server listens.")
+@daemon_option("server listens")
 def zookeeper(config: Path, overrides: tuple[str, ...], daemon: bool) -> None:
     """Run a ZooKeeper server until SIGTERM or Ctrl-C.
 

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from holdfast_log.clients.tools.command import run
 from holdfast_log.clients.tools.command_names import COMMAND_OF_SCRIPT, as_command, as_typed
+from holdfast_log.command import zookeeper as zookeeper_command
+from holdfast_log.command.installed_config import installed
 from holdfast_log.command.main import COMMANDS, holdfast
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
@@ -73,3 +75,25 @@ def test_an_error_is_for_the_program_that_was_started(
         run(fails, program)
     assert ended.value.code == 1
     assert capsys.readouterr().err == f"Error: nothing is there; {said} shows all\n"
+
+
+@pytest.mark.parametrize("arguments", [("-daemon", "FILE"), ("--daemon", "--config", "FILE")])
+def test_servers_take_the_arguments_of_their_scripts(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "zookeeper.properties"
+    path.write_text("clientPort=1\n")
+    started: list[tuple[Path, bool]] = []
+    monkeypatch.setattr(
+        zookeeper_command, "start", lambda config, overrides, daemon: started.append((config, daemon))
+    )
+
+    given = [str(path) if each == "FILE" else each for each in arguments]
+    answer = CliRunner().invoke(zookeeper_command.zookeeper, given)
+
+    assert (answer.exit_code, started) == (0, [(path, True)]), answer.output
+    twice = CliRunner().invoke(zookeeper_command.zookeeper, [str(path), "--config", str(path)])
+    assert twice.exit_code == 2 and "name the properties file once" in twice.output
+    started.clear()
+    assert CliRunner().invoke(zookeeper_command.zookeeper, []).exit_code == 0
+    assert started == [(installed("zookeeper.properties"), False)]
