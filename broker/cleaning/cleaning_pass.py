@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 
 _PART_BYTES = 4 << 20
 """Bytes that a worker reads and writes before it returns."""
+TRANSACTIONS_AT_ONCE = 4_000
+"""Maximum number of aborted transactions that are looked up at once and end in what is read next: some ms of
+work, and a MiB in memory. Besides, each producer may have one that ends later."""
 _TIME_MAX = 2**63 - 1
 _NEVER_MS = -1
 """A time of day at which no tombstone has expired."""
@@ -114,12 +117,13 @@ class CleaningPass:
         plan, log = self._plan, self._log
         if not plan.dirty_segments:
             return OffsetMap.for_offsets(0, self._around.settings).table
+        transactions = self._transactions(plan.dirty_segments[0].base_offset)
         mapping = KeyMapping(
             self._around.disk, sources_of(plan.dirty_segments), plan.first_dirty, self._around.settings,
-            self._around.budget.batch_bytes_max, self._transactions(plan.dirty_segments[0].base_offset),
+            self._around.budget.batch_bytes_max, transactions,
         )  # fmt: skip
         try:
-            await self._work(mapping)
+            await self._work(mapping, transactions)
         finally:
             mapping.close()
         assert mapping.map is not None
@@ -143,10 +147,16 @@ class CleaningPass:
 
     def _transactions(self, first_offset: int) -> PassTransactions:
         """The transactions from an offset on."""
-        log = self._log
-        aborted, _ = aborted_between(log, first_offset, self._plan.segments[-1].next_offset)
-        bare = ((each.producer_id, each.epoch) for each in log.producers.entries() if not each.batches)
-        return PassTransactions(aborted, frozenset(bare))
+        entries = self._log.producers.entries()
+        bare = ((each.producer_id, each.epoch) for each in entries if not each.batches)
+        return PassTransactions(first_offset, frozenset(bare))
+
+    def _learn(self, transactions: PassTransactions) -> None:
+        """Look for the aborted transactions behind those that are known."""
+        end_offset = self._plan.segments[-1].next_offset
+        transactions.learn(
+            *aborted_between(self._log, transactions.known_to, end_offset, TRANSACTIONS_AT_ONCE)
+        )
 
     async def _clean_group(
         self,
@@ -177,10 +187,10 @@ class CleaningPass:
             piece_bytes=settings.piece_bytes,
             batch_bytes_max=around.budget.batch_bytes_max,
             transactions=transactions,
-            indexed=group[0].aborted.entries(),
+            indexed=group[0].aborted.count,
         )
         try:
-            await self._work(copy)
+            await self._work(copy, transactions)
             self._tell_of_kept(copy)
             self._previous_epoch = copy.previous_epoch
             self.horizons |= copy.horizons
@@ -206,7 +216,7 @@ class CleaningPass:
         log, around = self._log, self._around
         replacement = SegmentReplacement(
             log, tuple(group), copy.size, self._truncations, max(segment.created_ms for segment in group),
-            None if copy.new_aborted is None else bool(copy.new_aborted),
+            copy.has_aborted,
         )  # fmt: skip
         if not self._is_noted:
             await self._note_mapped_offset()
@@ -226,8 +236,10 @@ class CleaningPass:
         await self._around.workers.run(write_mapped_offset, self._around.disk, log.directory, offset)
         self._is_noted = True
 
-    async def _work(self, job: _Job) -> None:
+    async def _work(self, job: _Job, transactions: PassTransactions) -> None:
         while not job.is_done:
+            if transactions.is_behind:
+                self._learn(transactions)
             size = await self._workers.run(job.advance, _PART_BYTES)
             self._check()
             await self._around.pause(size)

@@ -34,6 +34,8 @@ from holdfast_log.protocol.batches import (
 from holdfast_log.protocol.compaction import Rules
 
 _ROW = struct.Struct("=qqq")
+_ENTRIES_AT_ONCE = 1_000
+"""Aborted transactions that are written to the new index together."""
 _NO_BATCH = NO_LEADER_EPOCH - 1
 """Stands for the leader epoch of the batch before the first one of a log."""
 
@@ -79,12 +81,51 @@ class _NewIndexes:
             self.times.append(self.max_timestamp, self._offset_of_max_timestamp)
 
 
+class _NewAbortedIndex:
+    """The index of the aborted transactions that the new segment has, written piece by piece."""
+
+    def __init__(self, disk: Disk, log_path: str) -> None:
+        self.count = 0
+        self._disk = disk
+        self._path = log_path.removesuffix(names.LOG) + names.TRANSACTION_INDEX + names.CLEANED
+        self._unwritten: list[AbortedEntry] = []
+        self._file: DiskFile | None = None
+
+    def add(self, entry: AbortedEntry) -> None:
+        self.count += 1
+        self._unwritten.append(entry)
+        if len(self._unwritten) == _ENTRIES_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        if self._file is None:
+            self._disk.remove(self._path)
+            self._file = self._disk.open(self._path, create=True)
+        self._file.append([encode_entries(self._unwritten)])
+        self._unwritten.clear()
+
+    def finish(self, *, is_needed: bool) -> None:
+        """Make the file durable, or remove it."""
+        if is_needed:
+            self._write()
+            assert self._file is not None
+            self._file.fsync()
+        self.close()
+        if not is_needed:
+            self._disk.remove(self._path)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
 class GroupCopy:
     """Copies what remains of the batches of `sources`, adjacent segments of a log.
 
     `previous_epoch` is the leader epoch of the batch before them (None if there is none), and `last_epoch`
-    that of the last offset (-1 if unknown). Once `is_done`, the files are complete, and the log file is
-    durable.
+    that of the last offset (-1 if unknown). `indexed` is the number of aborted transactions that end in them.
+    Once `is_done`, the files are complete, and the log file is durable.
     """
 
     def __init__(
@@ -99,7 +140,7 @@ class GroupCopy:
         piece_bytes: int,
         batch_bytes_max: int,
         transactions: PassTransactions,
-        indexed: Sequence[AbortedEntry] = (),
+        indexed: int = 0,
     ) -> None:
         self.size = 0
         """Bytes of the new log file so far."""
@@ -111,9 +152,8 @@ class GroupCopy:
         self.horizons: set[int] = set()
         """The delete horizons of the batches in the new segment."""
         self.previous_epoch = _NO_BATCH if previous_epoch is None else previous_epoch
-        self.aborted: list[AbortedEntry] = []
-        """The aborted transactions that the index of the new segment has."""
-        self._indexed = list(indexed)
+        self._aborted = _NewAbortedIndex(disk, sources[0].path)
+        self._indexed = indexed
         self._transactions = transactions
         self._disk = disk
         self._rules = rules
@@ -132,13 +172,13 @@ class GroupCopy:
         return self._indexes.max_timestamp
 
     def advance(self, bytes_max: int) -> int:
-        """Read and write about `bytes_max` more bytes. Returns how many. Raises OSError and
-        `UncleanableSegment`."""
+        """Read and write about `bytes_max` more bytes, up to a batch that the known transactions do not
+        cover. Returns how many. Raises OSError and `UncleanableSegment`."""
         if self._file is None:
             self._disk.remove(self._path)
             self._file = self._disk.open(self._path, create=True)
         done, size = 0, self.size
-        while done + self.size - size < bytes_max and not self.is_done:
+        while done + self.size - size < bytes_max and not self.is_done and not self._transactions.is_behind:
             piece = self._reader.next_piece()
             if piece is None:
                 self._finish(self._file)
@@ -161,13 +201,16 @@ class GroupCopy:
             batch = piece[position : header.end]
             inner = header._replace(position=0)
             is_marked = result.status == compaction.MARKED
+            if is_marked and not self._transactions.covers(header):
+                break
             output = self._remaining_marked(batch, inner) if is_marked else self._remaining(batch, inner)
             rows = compaction.row_of(output) if output else b""
             self._append(file, output, rows, is_changed=output != batch)
             position, expected, self.previous_epoch = header.end, header.next_offset, header.leader_epoch
         if result.status == compaction.DAMAGED:
             raise reader.refuse_next(position)
-        reader.take(position, expected)
+        if position or not self._transactions.is_behind:
+            reader.take(position, expected)
 
     def _remaining(self, batch: bytes, header: BatchHeader) -> bytes:
         """What remains of a batch by the keys of its records."""
@@ -187,7 +230,7 @@ class GroupCopy:
             return self._remaining(batch, header)
         may_go, kept = transactions.end(batch, header)
         if kept is not None:
-            self.aborted.append(kept)
+            self._aborted.add(kept)
         is_last = transactions.is_last_of_producer(header)
         return remaining_marker(batch, header, rules, may_go=may_go and not is_last, is_kept=is_kept)
 
@@ -210,35 +253,32 @@ class GroupCopy:
             self._append(file, end, compaction.row_of(end), is_changed=True)
         self._indexes.finish()
         self.is_done = True
-        self.is_changed = self.is_changed or self.aborted != self._indexed
+        self.is_changed = self.is_changed or self.has_aborted is not None
+        self._aborted.finish(is_needed=bool(self.has_aborted))
         if self.is_changed:
             file.fsync()
             stem = self._path.removesuffix(names.LOG + names.CLEANED)
             self._write(stem + names.INDEX + names.CLEANED, self._indexes.offsets.encode())
             self._write(stem + names.TIME_INDEX + names.CLEANED, self._indexes.times.encode())
-            if self.new_aborted:
-                self._write(
-                    stem + names.TRANSACTION_INDEX + names.CLEANED, encode_entries(self.aborted), syncs=True
-                )
         self.close()
 
     @property
-    def new_aborted(self) -> list[AbortedEntry] | None:
-        """What the index of aborted transactions has to hold; None if it stays as it is."""
-        return None if self.aborted == self._indexed else self.aborted
+    def has_aborted(self) -> bool | None:
+        """Whether the new segment has aborted transactions, which are in a new index; None if the old index
+        stays as it is: none of its transactions was left out."""
+        return None if self._aborted.count == self._indexed else bool(self._aborted.count)
 
-    def _write(self, path: str, data: bytes, *, syncs: bool = False) -> None:
-        # Mostly no fsync: recovery rebuilds an index that does not fit its log.
+    def _write(self, path: str, data: bytes) -> None:
+        # No fsync: recovery rebuilds an index that does not fit its log.
         self._disk.remove(path)
         file = self._disk.open(path, create=True)
         file.append([data])
-        if syncs:
-            file.fsync()
         file.close()
 
     def close(self) -> None:
         """Close the files."""
         self._reader.close()
+        self._aborted.close()
         if self._file is not None:
             self._file.close()
 

@@ -40,12 +40,13 @@ class KeyMapping:
         self._reader = SourceReader(disk, sources, settings.piece_bytes)
 
     def advance(self, bytes_max: int) -> int:
-        """Read about `bytes_max` more bytes. Returns how many. Raises OSError and `UncleanableSegment`."""
+        """Read about `bytes_max` more bytes, up to a batch that the known transactions do not cover. Returns
+        how many. Raises OSError and `UncleanableSegment`."""
         if self.map is None:
             # Here and not earlier: a worker clears the memory.
             self.map = OffsetMap.for_offsets(self.end_offset - self._first_offset, self._settings)
         done = 0
-        while done < bytes_max and not self.is_done:
+        while done < bytes_max and not self.is_done and not self._transactions.is_behind:
             piece = self._reader.next_piece()
             if piece is None:
                 self.is_done = True
@@ -63,6 +64,8 @@ class KeyMapping:
             )
             if status == compaction.MARKED:
                 header = read_header(piece, position)
+                if not self._transactions.covers(header):
+                    break
                 batch, inner = piece[position : header.end], header._replace(position=0)
                 status, full_at = self._add_marked(batch, inner, keys)
                 if status != compaction.FULL:
@@ -83,7 +86,7 @@ class KeyMapping:
         if status == compaction.FULL:
             self.end_offset = full_at
             self.is_done = True
-        else:
+        elif position or not self._transactions.is_behind:
             reader.take(position, expected)
 
     def _add_marked(self, batch: bytes, header: BatchHeader, keys: OffsetMap) -> tuple[int, int]:

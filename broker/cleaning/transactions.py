@@ -18,18 +18,38 @@ from holdfast_log.protocol.control_records import readable_end_marker, with_dele
 
 
 class PassTransactions:
-    """The transactions of a log that one pass reads in order. `aborted` are those of the part that it reads.
-    `bare` are the ids and epochs of producers of which the log remembers nothing but a marker."""
+    """The transactions of a log that one pass reads in order, from an offset on. `bare` are the ids and
+    epochs of producers of which the log remembers nothing but a marker.
 
-    def __init__(
-        self, aborted: Iterable[AbortedEntry], bare: frozenset[tuple[int, int]] = frozenset()
-    ) -> None:
-        self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    A log may have an aborted transaction for every 150 bytes. So those of a part are learnt at a time: who
+    reads a batch that this does not cover stops there until more has been learnt.
+    """
+
+    def __init__(self, first_offset: int, bare: frozenset[tuple[int, int]] = frozenset()) -> None:
+        self.known_to = first_offset
+        """All aborted transactions with records before it are known."""
+        self.is_behind = True
+        """Whether the next batch needs more than what is known."""
+        self._has_learnt = False
+        self._coming: list[AbortedEntry] = []
+        """The aborted transactions that begin after the present batch, the first one last."""
         self._bare = bare
         self._aborted: dict[int, AbortedEntry] = {}
         """The aborted transactions that are open at the present batch, by producer."""
         self._seen: set[int] = set()
         """The producers that have a batch in the transaction that is open at the present batch."""
+
+    def learn(self, aborted: Iterable[AbortedEntry], known_to: int) -> None:
+        """Take the aborted transactions with records from where the known ones end to before `known_to`."""
+        new = [each for each in aborted if not self._has_learnt or each.first_offset >= self.known_to]
+        self._coming += new
+        self._coming.sort(key=lambda each: each.first_offset, reverse=True)
+        self.known_to, self._has_learnt, self.is_behind = known_to, True, False
+
+    def covers(self, header: BatchHeader) -> bool:
+        """Whether enough is known for the next batch of the log; if not, this `is_behind`."""
+        self.is_behind = header.last_offset >= self.known_to
+        return not self.is_behind
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether the next batch of the log, which holds records, belongs to an aborted transaction."""

@@ -166,6 +166,11 @@ class AbortedIndex:
         is_all = bool(count) and self._read(count - 1, 1)[0].last_stable_offset >= end_offset
         return found, is_all, end_offset
 
+    @property
+    def count(self) -> int:
+        """The number of all entries."""
+        return self._known_size() // ENTRY.size + len(self._unwritten)
+
     def entries(self) -> list[AbortedEntry]:
         """All entries."""
         count = self._known_size() // ENTRY.size

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass
 from holdfast_log.broker.cleaning.transactions import PassTransactions
 from holdfast_log.broker.handlers import end_txn, produce
 from holdfast_log.broker.handlers.end_txn import EndTxnHandler
@@ -109,6 +110,13 @@ def of(test: Callable[[], None]) -> Check:
 
 _end, _first_unstable = Transactions.end, Transactions.first_unstable
 _marker = PassTransactions.end
+
+
+def learn_all(self: CleaningPass, transactions: PassTransactions) -> None:
+    end_offset = self._plan.segments[-1].next_offset
+    transactions.learn(*aborted_search.aborted_between(self._log, transactions.known_to, end_offset))
+
+
 _find = AbortedIndex.find
 _note_markers, _later = Verifying.note_markers, Verifying.later
 
@@ -208,6 +216,14 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "compaction keeps aborted records": (
         PassTransactions, "is_aborted", lambda self, header: False,
         on_disk(of_cleaner.test_records_of_aborted_transactions_go_and_replace_no_others),
+    ),
+    "compaction looks up all aborted transactions at once": (
+        CleaningPass, "_learn", learn_all,
+        on_disk(of_cleaner.test_a_pass_knows_a_bounded_number_of_aborted_transactions_at_a_time),
+    ),
+    "compaction goes on where it does not know the aborted transactions": (
+        PassTransactions, "covers", lambda self, header: True,
+        on_disk(of_cleaner.test_a_pass_knows_a_bounded_number_of_aborted_transactions_at_a_time),
     ),
     "compaction drops a marker before its records": (
         PassTransactions, "end", lambda self, batch, header: (True, _marker(self, batch, header)[1]),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from unittest import mock
 
 import pytest
 
+from holdfast_log.broker.cleaning import cleaning_pass
+from holdfast_log.broker.cleaning.transactions import PassTransactions
 from holdfast_log.broker.log.aborted_search import aborted_between
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.flush_job import flush_at_once
@@ -148,8 +152,45 @@ def test_compaction_does_not_pass_an_open_transaction(disk: SimDisk) -> None:
     assert offsets[-5:] == [4, 5, 6, 7, 8]
 
 
+def test_a_pass_knows_a_bounded_number_of_aborted_transactions_at_a_time(disk: SimDisk) -> None:
+    """A log may have millions. All are looked up, a few in each turn of the reactor, and nothing of them
+    stays."""
+    log = compacted_log(disk, 10_000)
+    write(log, (b"open for long", b"v"), producer_id=8)
+    for number in range(300):
+        write(log, (b"%d" % (number % 7), b"aborted"), producer_id=number % 3)
+        end(log, commits=False, producer_id=number % 3)
+        if number % 50 == 0:
+            write(log, (b"kept %d" % number, b"v"), producer_id=9)
+            end(log, commits=True, producer_id=9)
+    end(log, commits=False, producer_id=8)
+    at_once, passes, learn = 10, [], PassTransactions.learn
+
+    def counted(self: PassTransactions, aborted: Iterable[AbortedEntry], known_to: int) -> None:
+        found = list(aborted)
+        learn(self, found, known_to)
+        assert len(found) <= at_once + 4 and len(self._coming) <= at_once + 4, "four producers have one more"
+        passes.append(len(found))
+
+    with (
+        mock.patch.object(cleaning_pass, "TRANSACTIONS_AT_ONCE", at_once),
+        mock.patch.object(PassTransactions, "learn", counted),
+    ):
+        clean(log, disk)
+    assert sum(passes) >= 2 * 300, "once for the keys, once for the copies"
+    assert len(passes) >= 2 * 300 // (at_once + 4)
+    assert [row[1] for row in committed(log)] == [b"kept %d" % number for number in range(0, 300, 50)]
+    values = [record.value for header in headers_of(log) if not header.is_control
+              for record in iterate(memoryview(read_all(log, 1 << 20)), header)]  # fmt: skip
+    assert set(values) == {b"v"} and len(values) == 6
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 4_000])
 @pytest.mark.parametrize("seed", range(12))
-def test_readers_of_committed_records_see_the_same_state_after_any_passes(seed: int) -> None:
+def test_readers_of_committed_records_see_the_same_state_after_any_passes(
+    seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning_pass, "TRANSACTIONS_AT_ONCE", at_once)
     disk, random_ = sim_disk(), random.Random(seed)
     log = compacted_log(disk, random_.choice([200, 500, 2000]))
     now_ms, open_ = NOW_MS, set[int]()
