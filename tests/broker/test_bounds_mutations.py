@@ -6,7 +6,9 @@ tests/broker/test_transaction_mutations.py and tests/coordinator/transactions/te
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +23,10 @@ from holdfast_log.broker.ownership.record_sizes import RecordSizes
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
+from holdfast_log.broker.replication.introducing import Introducing
 from holdfast_log.broker.requests import answers, dispatch, parts
 from holdfast_log.broker.requests.answers import LongAnswer
+from holdfast_log.coordinator.cluster import handed_out_ids
 from holdfast_log.protocol.errors import BrokerError
 from tests.broker import test_answers as of_answers
 from tests.broker import test_dispatch as of_dispatch
@@ -34,6 +38,9 @@ from tests.broker.network.tls import test_handshakes as of_handshakes
 from tests.broker.ownership import test_limits as of_ownership
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_fetch_sessions as of_sessions
+from tests.broker.replication import test_introducing as of_introducing
+from tests.broker.world import World
+from tests.coordinator.cluster import test_handed_out_ids as of_ids
 
 Check = Callable[[], None]
 _MANY = 1 << 60
@@ -46,6 +53,14 @@ def nothing(self: Any, *arguments: Any) -> None:
 
 def may_handle(self: ServerConnection) -> bool:
     return self.close_reason is None and self._unmute is None and not self._holds
+
+
+def in_world(test: Callable[[World], None]) -> Check:
+    def check() -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            test(of_introducing.world_in(Path(directory)))
+
+    return check
 
 
 def expect_and_begin(self: Handshakes, one: Handshaking) -> None:
@@ -135,6 +150,21 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "all audit lines of an event are written at once": (
         audit_lines, "LINES_AT_ONCE", _MANY,
         of_ownership.test_the_audit_lines_of_many_resources_are_written_in_turns,
+    ),
+    "a producer is refused while its id is asked for": (
+        Introducing, "question", lambda self, appends, find: None,
+        in_world(of_introducing.test_a_new_producer_waits_while_its_id_is_asked_for_and_is_not_refused),
+    ),
+    "a request that waits for an id is passed by the next one of its connection": (
+        ServerConnection, "hold", nothing,
+        in_world(of_introducing.test_a_new_producer_waits_while_its_id_is_asked_for_and_is_not_refused),
+    ),
+    "any number of requests waits for ids": (
+        handed_out_ids, "WAITING_MAX", _MANY, of_ids.test_a_bounded_number_of_requests_waits,
+    ),
+    "a request waits for an id as long as ZooKeeper is away": (
+        handed_out_ids, "WAIT_S", 1e9,
+        of_ids.test_a_request_waits_for_a_bounded_time_and_is_then_refused_for_now,
     ),
     "any number of requests of a connection is in flight": (
         ServerConnection, "_may_handle", may_handle,
