@@ -27,8 +27,8 @@ from holdfast_log.protocol.messages.describe_acls import (
 _ENTRIES_PER_ROW = 50
 """Maximum number of entries in one row: a list of more has several rows, which clients join."""
 _FIELDS_BYTES = 8
-_LOOKED_AT_BYTES = 16
-"""The price of an entry that is looked at: about a microsecond."""
+_LOOKED_AT_BYTES = 24
+"""The price of an entry that is looked at, and of its place in the order: about three microseconds."""
 
 
 @dataclass(eq=False)
@@ -52,10 +52,9 @@ class DescribeAclsHandler(Handler[DescribeAclsRequest, DescribeAclsResponse]):
         return ensureDeferred(self._answer(context, wanted))
 
     async def _answer(self, context: RequestContext, wanted: AclFilter) -> DescribeAclsResponse:
-        lists = self.acls.described()
         with self.answers.begin(context, DescribeAclsResponse) as answer:
             rows = answer.rows(DescribeAclsResource)
-            for pattern, entries in lists:
+            for pattern, entries in await self.acls.described(wanted, answer.turn):
                 await answer.turn(_LOOKED_AT_BYTES * len(entries))
                 found = selected_entries(wanted, entries) if wanted.selects(pattern) else []
                 for first in range(0, len(found), _ENTRIES_PER_ROW):

@@ -29,6 +29,8 @@ class AclAuthorizer:
         self._super_users = frozenset(super_users)
         self._allows_unlisted = allows_unlisted
         self._rules = AclRules()
+        self._coming: AclRules | None = None
+        """The rules with a part of a change that is not in force yet."""
         self._listeners: list[Callable[[], None]] = []
         self._allowed: list[dict[_Asked, int]] = [{} for _ in range(max(AclResource) + 1)]
         """The operations allowed, one bit for each code, by the code of the resource's kind: to look up a
@@ -39,9 +41,18 @@ class AclAuthorizer:
         """Call `listener` each time after the rules have changed."""
         self._listeners.append(listener)
 
+    def prepare(self, changes: Acls) -> None:
+        """Take a part of a change that is too large for one turn of the reactor. Nothing of it is in force
+        until `rules_changed` has the last part."""
+        if self._coming is None:
+            self._coming = self._rules.copy()
+        self._coming.change(changes)
+
     def rules_changed(self, changes: Acls) -> None:
         """Take new entries for some patterns; none removes a pattern."""
-        self._rules = self._rules.with_changes(changes)
+        if self._coming is not None:
+            self._rules, self._coming = self._coming, None
+        self._rules.change(changes)
         for allowed in self._allowed:
             allowed.clear()
         self._some.clear()

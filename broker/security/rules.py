@@ -1,4 +1,4 @@
-"""The access control lists, compiled so that a decision needs a few look-ups. Pure: values and decisions.
+"""The access control lists, compiled so that a decision needs a few look-ups. No input, no output.
 
 A decision follows Kafka's AclAuthorizer: entries apply to a resource if their literal pattern has its name or
 is `*`, or if its name begins with their prefix. An entry that denies outweighs all that allow. What is
@@ -8,7 +8,8 @@ What is denied implies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from holdfast_log.broker.quotas.entities import normal_address
@@ -42,16 +43,55 @@ def normal_host(host: str) -> str:
     return normal_address(host) or host
 
 
+_OfSubject: TypeAlias = dict[str, OperationBits]
+"""What the entries of one subject say, by the name in their pattern."""
+
+
 class _KindRules:
-    """The lists of one kind of resource. Immutable."""
+    """The lists of one kind of resource."""
 
-    __slots__ = ("_by_subject", "lengths", "literal", "prefixed")
+    __slots__ = ("_by_subject", "_counts", "_lists", "lengths", "literal", "prefixed")
 
-    def __init__(self, literal: Mapping[str, _List], prefixed: Mapping[str, _List]) -> None:
-        self.literal = literal
-        self.prefixed = prefixed
-        self.lengths = sorted({len(prefix) for prefix in prefixed})
-        self._by_subject: dict[_Subject, list[tuple[bool, str, OperationBits]]] | None = None
+    def __init__(self) -> None:
+        self.literal: dict[str, _List] = {}
+        self.prefixed: dict[str, _List] = {}
+        self.lengths: list[int] = []
+        """The lengths of all prefixes, the shortest first."""
+        self._counts: Counter[int] = Counter()
+        self._by_subject: dict[AclPattern, dict[_Subject, _OfSubject]] = {
+            AclPattern.LITERAL: {}, AclPattern.PREFIXED: {},
+        }  # fmt: skip
+        self._lists = {AclPattern.LITERAL: self.literal, AclPattern.PREFIXED: self.prefixed}
+
+    def copy(self) -> _KindRules:
+        """Rules of their own, which say the same."""
+        copied = _KindRules()
+        copied.literal.update(self.literal)
+        copied.prefixed.update(self.prefixed)
+        copied.lengths = list(self.lengths)
+        copied._counts.update(self._counts)
+        for pattern, subjects in self._by_subject.items():
+            copied._by_subject[pattern] = {subject: dict(names) for subject, names in subjects.items()}
+        return copied
+
+    def put(self, pattern: AclPattern, name: str, entries: Iterable[AclEntry]) -> None:
+        """Have these entries for a pattern, and no others: it costs as much as they are, not as all are."""
+        subjects, lists = self._by_subject[pattern], self._lists[pattern]
+        was_there = name in lists
+        for subject in lists.pop(name, ()):
+            names = subjects[subject]
+            del names[name]
+            if not names:
+                del subjects[subject]
+        compiled = _compiled(entries)
+        if compiled:
+            lists[name] = compiled
+        for subject, bits in compiled.items():
+            subjects.setdefault(subject, {})[name] = bits
+        if pattern is AclPattern.PREFIXED and was_there != bool(compiled):
+            self._counts[len(name)] += 1 if compiled else -1
+            if self._counts[len(name)] == (1 if compiled else 0):
+                self.lengths = sorted(length for length, count in self._counts.items() if count)
 
     def lists(self, name: str) -> Iterator[_List]:
         """The lists that apply to the resource of this name."""
@@ -64,46 +104,37 @@ class _KindRules:
             if (found := self.prefixed.get(name[:length])) is not None:
                 yield found
 
-    def of_subject(self, subject: _Subject) -> Iterable[tuple[bool, str, OperationBits]]:
+    def of_subject(self, subject: _Subject) -> Iterator[tuple[bool, str, OperationBits]]:
         """The patterns whose lists name a subject, as (is prefixed, name, what they say of it)."""
-        if self._by_subject is None:
-            self._by_subject = {}
-            for is_prefixed, lists in ((False, self.literal), (True, self.prefixed)):
-                for name, entries in lists.items():
-                    for each, bits in entries.items():
-                        self._by_subject.setdefault(each, []).append((is_prefixed, name, bits))
-        return self._by_subject.get(subject, ())
+        for pattern, subjects in self._by_subject.items():
+            for name, bits in subjects.get(subject, {}).items():
+                yield pattern is AclPattern.PREFIXED, name, bits
 
 
-_NO_RULES = _KindRules({}, {})
+_NO_RULES = _KindRules()
 
 
 class AclRules:
-    """One immutable snapshot of all access control lists."""
+    """All access control lists."""
 
     __slots__ = ("_kinds",)
 
-    def __init__(self, kinds: Mapping[AclResource, _KindRules] | None = None) -> None:
-        self._kinds = kinds or {}
+    def __init__(self) -> None:
+        self._kinds: dict[AclResource, _KindRules] = {}
 
-    def with_changes(self, changes: Acls) -> AclRules:
-        """The rules with other entries for some patterns; none removes a pattern."""
-        kinds = dict(self._kinds)
-        for resource in {pattern.resource for pattern in changes}:
-            known = kinds.get(resource, _NO_RULES)
-            lists = {
-                AclPattern.LITERAL: dict(known.literal),
-                AclPattern.PREFIXED: dict(known.prefixed),
-            }
-            for pattern, entries in changes.items():
-                if pattern.resource is not resource:
-                    continue
-                if entries:
-                    lists[pattern.pattern][pattern.name] = _compiled(entries)
-                else:
-                    lists[pattern.pattern].pop(pattern.name, None)
-            kinds[resource] = _KindRules(lists[AclPattern.LITERAL], lists[AclPattern.PREFIXED])
-        return AclRules(kinds)
+    def copy(self) -> AclRules:
+        """Rules of their own, which say the same, to be changed in several turns of the reactor."""
+        copied = AclRules()
+        copied._kinds = {resource: rules.copy() for resource, rules in self._kinds.items()}
+        return copied
+
+    def change(self, changes: Acls) -> None:
+        """Have other entries for some patterns; none removes a pattern."""
+        for pattern, entries in changes.items():
+            rules = self._kinds.get(pattern.resource)
+            if rules is None:
+                rules = self._kinds[pattern.resource] = _KindRules()
+            rules.put(pattern.pattern, pattern.name, entries)
 
     def allowed(self, principal: str, host: str, resource: AclResource, name: str) -> int | None:
         """The operations on a resource that a principal may carry out from a host, one bit for each code.

@@ -175,7 +175,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     # Access control lists
     if security.lists is not None and security.authorizer is not None:
         cluster.membership.add_listener(security.lists)
-        security.lists.add_listener(security.authorizer.rules_changed)
+        security.lists.add_listener(security.authorizer.rules_changed, security.authorizer.prepare)
 
     # The right to confirm, by the lease and by what was yielded
     cluster.lease.add_listener(replication.right.lease_changed)

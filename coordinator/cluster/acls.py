@@ -7,7 +7,7 @@ broker read that pattern again. Kafka's own brokers and tools read and write the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
@@ -53,6 +53,9 @@ from holdfast_log.protocol.acls import AclOperation, AclPattern, AclPermission, 
 _ATTEMPTS_MAX = 100
 """Maximum number of attempts at one change. Each that fails means that somebody else has changed the same
 entries, or that an answer was lost."""
+TOGETHER = 500
+"""Maximum number of patterns that are decoded, or whose changes are compiled, in one turn of the reactor: a
+few ms of work. A cluster may have 50,000 entries, each of a pattern of its own."""
 _READS_AT_ONCE = 50
 """Znodes read by one request: each may have hundreds of entries of 100 bytes."""
 _log = logging.getLogger(__name__)
@@ -82,7 +85,7 @@ class AccessControlLists(ChangeFollower[ResourcePattern]):
         )
         self._zookeeper = zookeeper
         self._acls: dict[ResourcePattern, AclEntries] = {}
-        self._listeners: list[Callable[[Acls], None]] = []
+        self._listeners: list[tuple[Callable[[Acls], None], Callable[[Acls], None]]] = []
         self._reads = DeferredLock()
         """Held from a read until what was read is learnt: what is read later is learnt later."""
 
@@ -91,10 +94,13 @@ class AccessControlLists(ChangeFollower[ResourcePattern]):
         """The entries of each pattern that has any, as last read."""
         return self._acls
 
-    def add_listener(self, on_change: Callable[[Acls], None]) -> None:
+    def add_listener(
+        self, on_change: Callable[[Acls], None], prepare: Callable[[Acls], None] = lambda _: None
+    ) -> None:
         """Call `on_change` with the new entries of each pattern that has others than before; none if it has
-        been removed."""
-        self._listeners.append(on_change)
+        been removed. Where more than `TOGETHER` have changed, `prepare` is called with the others before, in
+        turns of the reactor; the call of `on_change` puts all in force."""
+        self._listeners.append((on_change, prepare))
 
     # Reading
 
@@ -112,32 +118,62 @@ class AccessControlLists(ChangeFollower[ResourcePattern]):
             await self._learn_all(session)
 
     async def _learn_all(self, session: ZooKeeperSession) -> None:
-        there: list[ResourcePattern] = []
+        changed: dict[ResourcePattern, AclEntries] = {}
+        unseen = dict.fromkeys(self._acls)
         for pattern in ACL_PATTERNS:
             for resource in ACL_RESOURCES:
-                there += await _named(session, resource, pattern)
-        gone = self._acls.keys() - set(there)
-        found = await _entries(session, there)
-        self._learn({**dict.fromkeys(gone, frozenset()), **found})
+                names = await _names(session, resource, pattern)
+                for first in range(0, len(names), TOGETHER):
+                    some = names[first : first + TOGETHER]
+                    there = [ResourcePattern(resource, name, pattern) for name in some]
+                    for each in there:
+                        unseen.pop(each, None)
+                    changed.update(await self._changed_among(session, there))
+        changed.update(dict.fromkeys(unseen, frozenset()))
+        await self._learn(changed)
 
     async def _read(self, session: ZooKeeperSession, named: Sequence[ResourcePattern]) -> None:
         async with self._reads:
-            self._learn(await _entries(session, named))
+            changed: dict[ResourcePattern, AclEntries] = {}
+            for first in range(0, len(named), TOGETHER):
+                changed.update(await self._changed_among(session, named[first : first + TOGETHER]))
+            await self._learn(changed)
 
-    def _learn(self, found: Acls) -> None:
+    async def _changed_among(self, session: ZooKeeperSession, patterns: Sequence[ResourcePattern]) -> Acls:
+        """The entries of those of the patterns that have others than those in force."""
         none: AclEntries = frozenset()
-        changed = {
+        found = await _entries(session, patterns)
+        return {
             pattern: entries for pattern, entries in found.items() if self._acls.get(pattern, none) != entries
         }
+
+    async def _learn(self, changed: Acls) -> None:
+        """Put changed entries in force, all in the same turn of the reactor: what allows is never in force
+        without what denies. What has to be done for each of many is done in turns before."""
         if not changed:
             return
-        for pattern, entries in changed.items():
-            if entries:
-                self._acls[pattern] = entries
-            else:
-                del self._acls[pattern]
-        for on_change in self._listeners:
-            on_change(changed)
+        patterns = list(changed)
+        last = (len(patterns) - 1) // TOGETHER * TOGETHER
+        present = dict(self._acls) if last else self._acls
+        for first in range(0, last + 1, TOGETHER):
+            some = {pattern: changed[pattern] for pattern in patterns[first : first + TOGETHER]}
+            for pattern, entries in some.items():
+                if entries:
+                    present[pattern] = entries
+                else:
+                    present.pop(pattern, None)
+            if first < last:
+                for _, prepare in self._listeners:
+                    prepare(some)
+                await self._next_turn()
+        self._acls = present
+        for on_change, _ in self._listeners:
+            on_change(some)
+
+    def _next_turn(self) -> Deferred[None]:
+        turn: Deferred[None] = Deferred()
+        self._clock.callLater(0, turn.callback, None)
+        return turn
 
     # Writing
 
@@ -197,15 +233,12 @@ async def _write(
     return SetData(path, encode_acls(entries), stat.version) if entries else Delete(path, stat.version)
 
 
-async def _named(
-    session: ZooKeeperSession, resource: AclResource, pattern: AclPattern
-) -> Iterable[ResourcePattern]:
-    """The patterns that have znodes."""
+async def _names(session: ZooKeeperSession, resource: AclResource, pattern: AclPattern) -> Sequence[str]:
+    """The names of the patterns that have znodes."""
     try:
-        names = await session.children(acl_folder(resource, pattern))
+        return await session.children(acl_folder(resource, pattern))
     except NoNode:
         return ()
-    return [ResourcePattern(resource, name, pattern) for name in names]
 
 
 async def _entries(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 EXPIRATION_MS = 15 * 60 * 1000
 _PURGED_TOGETHER = 50
+_READ_TOGETHER = 500
+"""Notifications that are read, and looked at, in one turn of the reactor."""
 _RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
@@ -59,31 +62,35 @@ class ChangeNotifications(Generic[T]):
         """What the notifications since the last call name, and watch for more. None if one of them does not
         say it, or was removed before this broker has read it: then anything may have changed."""
         names = await self._names(session, watch)
-        new = [name for name in names if name > self._last_seen]
+        new = names[bisect_right(names, self._last_seen) :]
         if not new:
             return []
-        paths = [f"{self._folder}/{name}" for name in new]
-        found = await read_all(session, paths)
         named: dict[T, None] = {}
         is_complete = True
-        for path, there in zip(paths, found, strict=True):
-            if there is None:
-                is_complete = False
-                continue
-            try:
-                named[self._decode(path, there[0])] = None
-            except BadZnode as error:
-                _log.error("a malformed notification of a change, so everything is read again: %s", error)
-                is_complete = False
+        newest_ms: int | None = None
+        for first in range(0, len(new), _READ_TOGETHER):
+            paths = [f"{self._folder}/{name}" for name in new[first : first + _READ_TOGETHER]]
+            for path, there in zip(paths, await read_all(session, paths), strict=True):
+                if there is None:
+                    is_complete = False
+                    continue
+                newest_ms = max(newest_ms or 0, there[1].modified_ms)
+                try:
+                    named[self._decode(path, there[0])] = None
+                except BadZnode as error:
+                    _log.error("a malformed notification of a change, so everything is read again: %s", error)
+                    is_complete = False
         self._last_seen = new[-1]
-        newest_ms = max((there[1].modified_ms for there in found if there is not None), default=None)
         if newest_ms is not None:
             await self._purge(session, names, newest_ms)
         return list(named) if is_complete else None
 
     async def _names(self, session: ZooKeeperSession, watch: ZnodeWatch) -> list[str]:
+        """The names of notifications; of those up to the last one seen all names, whatever they are."""
+        names = await session.children(self._folder, watch)
+        seen = bisect_right(names, self._last_seen)
         # A znode of another name would sort after the notifications, and hide all later ones.
-        return [name for name in await session.children(self._folder, watch) if self._name.fullmatch(name)]
+        return [*names[:seen], *filter(self._name.fullmatch, names[seen:])]
 
     async def _purge(self, session: ZooKeeperSession, names: Sequence[str], newest_ms: int) -> None:
         """Remove notifications that are older than the newest one by more than the expiration time, the
@@ -96,7 +103,8 @@ class ChangeNotifications(Generic[T]):
         if self._oldest_ms <= newest_ms <= self._oldest_ms + self._expiration_ms:
             return
         for first in range(0, len(names), _PURGED_TOGETHER):
-            paths = [f"{self._folder}/{name}" for name in names[first : first + _PURGED_TOGETHER]]
+            some = filter(self._name.fullmatch, names[first : first + _PURGED_TOGETHER])
+            paths = [f"{self._folder}/{name}" for name in some]
             stats = await results([session.exists(path) for path in paths])
             there = [(path, stat.modified_ms) for path, stat in zip(paths, stats, strict=True) if stat]
             old = [path for path, modified_ms in there if modified_ms < newest_ms - self._expiration_ms]

@@ -26,7 +26,10 @@ from holdfast_log.broker.replication.fetch_sessions import FetchSessions
 from holdfast_log.broker.replication.introducing import Introducing
 from holdfast_log.broker.requests import answers, dispatch, parts
 from holdfast_log.broker.requests.answers import LongAnswer
-from holdfast_log.coordinator.cluster import handed_out_ids
+from holdfast_log.broker.security import administration
+from holdfast_log.broker.security.authorizer import AclAuthorizer
+from holdfast_log.coordinator.cluster import acls, handed_out_ids
+from holdfast_log.coordinator.cluster.acls import Acls
 from holdfast_log.protocol.errors import BrokerError
 from tests.broker import test_answers as of_answers
 from tests.broker import test_dispatch as of_dispatch
@@ -39,6 +42,7 @@ from tests.broker.ownership import test_limits as of_ownership
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_fetch_sessions as of_sessions
 from tests.broker.replication import test_introducing as of_introducing
+from tests.broker.security import test_many_lists as of_lists
 from tests.broker.world import World
 from tests.coordinator.cluster import test_handed_out_ids as of_ids
 
@@ -53,6 +57,14 @@ def nothing(self: Any, *arguments: Any) -> None:
 
 def may_handle(self: ServerConnection) -> bool:
     return self.close_reason is None and self._unmute is None and not self._holds
+
+
+_rules_changed = AclAuthorizer.rules_changed
+
+
+def copying(self: AclAuthorizer, changes: Acls) -> None:
+    self._rules = self._rules.copy()
+    _rules_changed(self, changes)
 
 
 def in_world(test: Callable[[World], None]) -> Check:
@@ -165,6 +177,21 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "a request waits for an id as long as ZooKeeper is away": (
         handed_out_ids, "WAIT_S", 1e9,
         of_ids.test_a_request_waits_for_a_bounded_time_and_is_then_refused_for_now,
+    ),
+    "all access control lists are read in one turn": (
+        acls, "TOGETHER", _MANY, of_lists.test_many_lists_are_read_and_compiled_in_turns,
+    ),
+    "a part of many access control lists is in force before the others": (
+        AclAuthorizer, "prepare", AclAuthorizer.rules_changed,
+        of_lists.test_what_allows_is_never_in_force_without_what_denies,
+    ),
+    "all access control lists are copied for a change of one": (
+        AclAuthorizer, "rules_changed", copying,
+        of_lists.test_a_change_of_one_list_among_many_compiles_and_copies_no_other,
+    ),
+    "all access control lists are sorted in one turn": (
+        administration, "_SORTED_TOGETHER", _MANY,
+        of_lists.test_all_lists_are_described_in_order_and_sorted_in_turns,
     ),
     "any number of requests of a connection is in flight": (
         ServerConnection, "_may_handle", may_handle,
