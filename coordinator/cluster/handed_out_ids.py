@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.clock import Clock, DelayedCall
 from holdfast_log.coordinator.znodes.cluster import PRODUCER_ID_BLOCK, decode_producer_id_block
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.zookeeper.interface import NoNode, ZooKeeper, ZooKeeperError, ZooKeeperSession
@@ -40,7 +39,7 @@ class _Waiting:
     producer_id: int
     read: int
     known: Deferred[None]
-    late: IDelayedCall
+    late: DelayedCall
 
 
 class HandedOutIds:
