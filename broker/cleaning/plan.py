@@ -14,8 +14,9 @@ from itertools import takewhile
 
 from holdfast_log.broker.cleaning.sources import UncleanableSegment
 from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.index_entries import SEGMENT_OFFSETS_MAX
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segment_times import believed_ms
 from holdfast_log.broker.log.settings import LogSettings
 
@@ -157,7 +158,7 @@ def _fits(group: Sequence[Segment], segment: Segment, size: int, settings: LogSe
     return (
         len(group) < _GROUP_MAX
         and size <= settings.segment_bytes
-        and segment.next_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
+        and segment.next_offset - group[0].base_offset <= SEGMENT_OFFSETS_MAX
         and entries_max * _TIME_ENTRY_BYTES <= settings.segment_index_bytes
         and group[0].aborted.is_empty
         and segment.aborted.is_empty

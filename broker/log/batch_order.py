@@ -42,9 +42,7 @@ class BatchOrder:
         if self.is_dense and offset > expected and offset > self.log_start_offset:
             return f"the records from offset {expected} to {offset - 1} are missing"
         if self.upper_offset is not None and header.last_offset >= self.upper_offset:
-            return (
-                f"a batch reaches offset {header.last_offset}, the next segment begins at {self.upper_offset}"
-            )
+            return f"a batch reaches offset {header.last_offset}, the segment ends before {self.upper_offset}"
         if offset >= self.log_start_offset:
             epoch = self.epoch_at(offset)
             if header.leader_epoch != epoch and NO_LEADER_EPOCH not in (header.leader_epoch, epoch):

@@ -13,6 +13,8 @@ from typing import overload
 
 Pair = tuple[int, int]
 
+SEGMENT_OFFSETS_MAX = 2**31
+"""A segment has fewer offsets, counted from its base: an entry has 31 bits for what lies between."""
 _AT_ONCE = 1024
 """Number of entries that are converted at a time."""
 _NOTHING = (0, 0)

@@ -15,7 +15,12 @@ from holdfast_log.broker.log.behind_damage import end_of_damaged_batch
 from holdfast_log.broker.log.damage import BatchPlace, Damage
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.epochs import LeaderEpochs
-from holdfast_log.broker.log.index_entries import IndexEntries, offset_entries, time_entries
+from holdfast_log.broker.log.index_entries import (
+    SEGMENT_OFFSETS_MAX,
+    IndexEntries,
+    offset_entries,
+    time_entries,
+)
 from holdfast_log.protocol.batches import NO_TIMESTAMP, BatchHeader
 
 
@@ -74,6 +79,11 @@ class Inspection:
         """The offset after the last sound batch so far."""
         return self._next_offset
 
+    @property
+    def _upper_offset(self) -> int:
+        """All batches lie before it: the next segment begins there, or offsets in the indexes end there."""
+        return self.base_offset + SEGMENT_OFFSETS_MAX if self.next_offset is None else self.next_offset
+
     def advance(self, bytes_max: int) -> int:
         """Examine about `bytes_max` more bytes; `is_done` says whether these were the last. Returns the
         number of bytes read. Raises OSError."""
@@ -86,7 +96,7 @@ class Inspection:
             self._next_offset,
             self.is_dense,
             self.log_start_offset,
-            self.next_offset,
+            self._upper_offset,
             LeaderEpochs(self.epochs).epoch_at,
         )
         file = self.disk.open(self.path)
@@ -141,7 +151,7 @@ class Inspection:
             max(self._behind_next_offset, self.damage.offset + 1),
             self._behind is not None,
             self.log_start_offset,
-            self.next_offset,
+            self._upper_offset,
             LeaderEpochs(self.epochs).epoch_at,
         )
         file = self.disk.open(self.path)

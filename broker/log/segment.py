@@ -17,6 +17,7 @@ from holdfast_log.broker.log import names, scan, suspicion
 from holdfast_log.broker.log.aborted_index import AbortedIndex
 from holdfast_log.broker.log.damage import Damage, SuspectSegment
 from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.index_entries import SEGMENT_OFFSETS_MAX
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.segment_ends import end_before, readable_end_before
 from holdfast_log.broker.log.segment_indexes import SegmentIndexes, largest_timestamp
@@ -24,7 +25,6 @@ from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.protocol.batches import LOG_OVERHEAD, BatchHeader
 from holdfast_log.protocol.wire import Buffer
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
 REMEMBERED_POSITIONS = 64
 _FRESH_BYTES = 64 << 10
 
@@ -192,7 +192,7 @@ class Segment:
         indexes, and the 32 bits of a relative offset. An empty segment takes a batch of any size."""
         return (
             (self.size + size <= max_bytes or not self.size)
-            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+            and last_offset - self.base_offset < SEGMENT_OFFSETS_MAX
             and not self.indexes.offsets.is_full
             and not self.indexes.times.is_full
         )

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from holdfast_log.broker.log import index_checks, names, scan
 from holdfast_log.broker.log.damage import Damage, decode_damage, encode_damage
+from holdfast_log.broker.log.index_entries import SEGMENT_OFFSETS_MAX
 from holdfast_log.broker.log.interrupted_write import is_interrupted_write
 from holdfast_log.broker.log.loading import Loading
-from holdfast_log.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from holdfast_log.broker.log.segment import Segment
 from holdfast_log.protocol.batches import BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ def _in_order(segment: Segment, upper_offset: int | None) -> Iterator[BatchHeade
     for header, _ in scan.valid_batches(segment.file(), 0, segment.size):
         if header.last_offset_delta < 0:
             break
-        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+        if header.last_offset - segment.base_offset >= SEGMENT_OFFSETS_MAX:
             break
         if upper_offset is not None and header.last_offset >= upper_offset:
             break

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.broker.log.inspection import Inspection
 from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.network.rotation import Rotation
@@ -34,6 +35,7 @@ from holdfast_log.protocol.errors import BrokerError
 from tests.broker import test_answers as of_answers
 from tests.broker import test_dispatch as of_dispatch
 from tests.broker import test_parts as of_parts
+from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.network import test_connection as of_connection
 from tests.broker.network import test_rotation as of_rotation
@@ -126,6 +128,10 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "the line goes on before the next look at the sockets": (
         Rotation, "enqueue", enqueue_at_once,
         of_rotation.test_a_long_request_ends_the_time_before_the_next_look_at_the_sockets,
+    ),
+    "a batch may have an offset for which the indexes have no room": (
+        Inspection, "_upper_offset", property(lambda self: self.next_offset),
+        of_damage.test_an_offset_beyond_those_of_a_segment_is_damage_though_a_compacted_log_has_gaps,
     ),
     "any number of users, clients and addresses has quotas": (
         QuotaStore, "_has_quota", lambda self, *entity: False,

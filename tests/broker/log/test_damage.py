@@ -332,6 +332,20 @@ def test_a_scrubber_finds_that_a_compacted_log_lost_a_batch_which_only_its_time_
     assert scene.readable() == {*range(last.base_offset), *range(end, END)}
 
 
+def test_an_offset_beyond_those_of_a_segment_is_damage_though_a_compacted_log_has_gaps() -> None:
+    """No checksum covers the offset. The indexes have no room for it either."""
+    for number in range(BATCHES * 3 // 4 + 1, BATCHES):
+        scene = Scene(cleanup_policy=("compact",), index_interval_bytes=1)
+        last = scene.log.segments[-1]
+        [header] = [each for each in last.headers(0) if each.base_offset == 2 * number]
+        scene.disk.rot(scene.path(2, ".log"), header.position + 2, 0)
+        scene.scrubber.start()
+        scene.clock.pump([0.1] * 20)
+        [damage] = scene.log.damages
+        assert (damage.offset, damage.position) == (header.base_offset, header.position)
+        assert scene.readable() == set(range(header.base_offset)) and not scene.failures
+
+
 @pytest.mark.parametrize("is_rebuilt", [False, True])
 def test_the_index_of_a_closed_segment_ends_with_its_last_batch(is_rebuilt: bool) -> None:
     scene = Scene(index_interval_bytes=4096)

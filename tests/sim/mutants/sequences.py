@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast_log.broker.log import producer_entry, producer_state
+from holdfast_log.broker.log import producer_entry, producer_state, sequence_checks
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.replication import following
@@ -58,7 +58,7 @@ def _reserve_ids_blindly() -> Sequence[Patch]:
 
 
 def _wrap_at_2_to_the_32() -> Sequence[Patch]:
-    return [(producer_state, "_SEQUENCE_MASK", 2**32 - 1)]
+    return [(module, "_SEQUENCE_MASK", 2**32 - 1) for module in (producer_entry, sequence_checks)]
 
 
 MUTATIONS = (
