@@ -146,6 +146,7 @@ def set_scene(
             brokers=BROKERS,
             properties={
                 "zookeeper.session.timeout.ms": str(session_timeout_ms),
+                "zookeeper.connection.timeout.ms": "60000",  # Busy machines take long to start ZooKeeper.
                 "min.insync.replicas": "2",
                 "replica.lag.time.max.ms": "10000",
                 "controlled.shutdown.retry.backoff.ms": "200",
