@@ -16,9 +16,20 @@ from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.bank.books import BankPlan
 from tests.bank.ledger import Ending
-from tests.bank.tills import CALL_S, READ_S, TRANSACTION_TIMEOUT_MS, BankError, Ended, Patience, TillError
+from tests.bank.tills import (
+    CALL_S,
+    READ_S,
+    TRANSACTION_TIMEOUT_MS,
+    WAIT_S,
+    BankError,
+    Ended,
+    Patience,
+    TillError,
+)
 
 _REQUEST_TIMEOUT_MS = 8_000
+_BOOTSTRAP_TIMEOUT_MS = int(WAIT_S * 1000)
+"""Faults may hit all brokers while a client is opened."""
 _CLOSE_MS = 1_000
 
 
@@ -38,6 +49,7 @@ class HoldfastTill:
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "request.timeout.ms": _REQUEST_TIMEOUT_MS,
                 "max.block.ms": int(CALL_S * 1000),
+                "bootstrap.timeout.ms": _BOOTSTRAP_TIMEOUT_MS,
             }
         )
         try:
@@ -115,6 +127,7 @@ class HoldfastReader:
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "request.timeout.ms": _REQUEST_TIMEOUT_MS,
+                "bootstrap.timeout.ms": _BOOTSTRAP_TIMEOUT_MS,
             }
         )
         for place in self._places:
