@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast_log.coordinator.znodes.brokers import broker_path
@@ -25,11 +25,13 @@ from holdfast_log.coordinator.znodes.topics import (
 from holdfast_log.coordinator.zookeeper.interface import (
     NoNode,
     SessionExpired,
+    Stat,
     WatchEvent,
     ZnodeWatch,
     ZooKeeperSession,
 )
 from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
@@ -84,20 +86,28 @@ class ClusterView:
             timeout_s,
         )
 
-    def state(self, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> PartitionState:
-        """A partition's state now; waits until it has one."""
-        found = self._wait_for(_state_of(topic, partition), lambda state: state is not None, timeout_s)
-        assert found is not None
-        return found
+    def states(
+        self, places: Collection[TopicPartition], timeout_s: float = TIMEOUT_S
+    ) -> dict[TopicPartition, PartitionState]:
+        """The states of partitions now, read at once. Raises `NoNode` if one does not exist."""
 
-    def registration(self, broker_id: int, timeout_s: float = TIMEOUT_S) -> int | None:
-        """A broker's epoch now, another one after each registration; None if it is not registered."""
-        path = broker_path(broker_id)
+        def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[list[tuple[bytes, Stat]]]:
+            return gatherResults(session.get(partition_state_path(*place)) for place in places)
 
-        def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[int | None]:
-            return session.exists(path).addCallback(lambda stat: None if stat is None else stat.czxid)
+        found = self._wait_for(look, lambda _: True, timeout_s)
+        return {
+            place: decode_partition_state(place.topic, place.partition, data)
+            for place, (data, _) in zip(places, found, strict=True)
+        }
 
-        return self._wait_for(look, lambda _: True, timeout_s)
+    def registrations(self, brokers: Collection[int], timeout_s: float = TIMEOUT_S) -> dict[int, int]:
+        """The epochs of these brokers now, those that are registered: each registration has another one."""
+
+        def look(session: ZooKeeperSession, watch: ZnodeWatch) -> Deferred[list[Stat | None]]:
+            return gatherResults(session.exists(broker_path(broker)) for broker in brokers)
+
+        stats = self._wait_for(look, lambda _: True, timeout_s)
+        return {broker: stat.czxid for broker, stat in zip(brokers, stats, strict=True) if stat is not None}
 
     def wait_until_gone(self, broker_id: int, timeout_s: float = TIMEOUT_S) -> float:
         """Wait until a broker is no longer registered; return `time.monotonic()` at that notification."""

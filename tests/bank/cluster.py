@@ -62,11 +62,8 @@ class BankCluster:
         self._cluster.check()
         places = [TopicPartition(STATE_TOPIC, number) for number in range(self._state_partitions)]
         places += [TopicPartition(topic, number) for number in range(partitions)]
-        registrations = {each.broker_id: self._view.registration(each.broker_id) for each in self.brokers}
-        return Sight(
-            {broker: epoch for broker, epoch in registrations.items() if epoch is not None},
-            {place: self._view.state(*place) for place in places},
-        )
+        brokers = [broker.broker_id for broker in self.brokers]
+        return Sight(self._view.registrations(brokers), self._view.states(places))
 
 
 @contextmanager

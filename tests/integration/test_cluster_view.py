@@ -17,6 +17,7 @@ from holdfast_log.coordinator.znodes.topics import (
     encode_partition_state,
     partition_state_path,
 )
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 TIMEOUT_S = 30.0
 
@@ -109,17 +110,19 @@ def test_a_wait_that_times_out_names_the_present_state(view: ClusterView, znode_
         view.wait_for_in_sync("t", 0, {1, 2}, timeout_s=2)
 
 
-def test_a_partition_and_a_registration_are_read_as_they_are(
+def test_partitions_and_registrations_are_read_as_they_are(
     view: ClusterView, znode_client: KazooClient
 ) -> None:
-    state = PartitionState(2, 0, (2, 3), 1)
-    znode_client.create(partition_state_path("t", 0), encode_partition_state(state), makepath=True)
-    assert view.state("t", 0) == state
-    assert view.registration(2) is None
-    epochs = []
+    known = {TopicPartition("t", number): PartitionState(2, number, (2, 3), 1) for number in range(2)}
+    for place, state in known.items():
+        znode_client.create(partition_state_path(*place), encode_partition_state(state), makepath=True)
+    assert view.states(list(known)) == known
+    assert view.registrations([1, 2]) == {}
+    epochs = set()
     for _ in range(2):
         znode_client.create(broker_path(2), b"", makepath=True)
-        epochs.append(view.registration(2))
+        ((broker, epoch),) = view.registrations([1, 2]).items()
+        assert broker == 2
+        epochs.add(epoch)
         znode_client.delete(broker_path(2))
-    assert None not in epochs
-    assert epochs[0] != epochs[1]
+    assert len(epochs) == 2
