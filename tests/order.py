@@ -34,7 +34,8 @@ SECONDS = {
     "tests/takeovers/": 20,
     "tests/test_site.py": 30,
 }
-"""About how long each file takes that has a name of its own here, or that is in a folder here."""
+"""About how long each file takes that has a name of its own here, or that is in a folder here. `tests.cost`
+measures it."""
 TOGETHER = ("tests/pipeline/",)
 """Folders whose files share servers."""
 
