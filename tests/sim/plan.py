@@ -33,8 +33,7 @@ class Shape:
 
     If it `is_gentle`, brokers are shut down in order and started again, one at a time, and there is no other
     fault. Then not even a record that only the leader acknowledged may be lost. If it `has_transactions`,
-    transactional producers and readers of committed records are there too. If it `has_moves`, replicas move
-    between the log directories of their brokers.
+    transactional producers and readers of committed records are there too.
     """
 
     brokers: int = 3
@@ -44,7 +43,6 @@ class Shape:
     consumers_max: int = 2
     is_gentle: bool = False
     has_transactions: bool = False
-    has_moves: bool = False
 
 
 NAMES_KEPT = 3
@@ -66,14 +64,7 @@ SINGLE = Shape(brokers=1, replicas=1, min_in_sync=1)
 THREE = Shape()
 RESTARTS = Shape(is_gentle=True)
 TRANSACTIONS = Shape(has_transactions=True)
-MOVES = Shape(has_moves=True)
-SHAPES = {
-    "single": SINGLE,
-    "three": THREE,
-    "restarts": RESTARTS,
-    "transactions": TRANSACTIONS,
-    "moves": MOVES,
-}
+SHAPES = {"single": SINGLE, "three": THREE, "restarts": RESTARTS, "transactions": TRANSACTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +223,6 @@ class Plan:
     reads_times: bool = False
     """Whether a client looks records up by their times."""
     transactions: TransactionsPlan | None = None
-    moves_pause_s: float = 0.0
-    """If not 0: about how often an administrator has a replica move to another log directory, in seconds."""
     result_ms_max: float = 0.0
     """Longest time in ms from the end of a worker thread's job to the moment at which the broker has the
     result. The log may grow, or be truncated, in between."""
