@@ -147,7 +147,8 @@ def test_every_failure_drill_of_the_operating_guide_names_what_runs_it() -> None
     drills = (
         (HOME / "docs" / "operating.md").read_text().partition("## Failure drills\n")[2].partition("\n## ")[0]
     )
-    rows = [line for line in drills.splitlines() if line.startswith("| ")][2:]
+    table = drills[drills.index("\n| ") + 1 :].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
     cells = {each.name for each in ALL_CELLS}
 
     assert len(rows) > 10

@@ -67,6 +67,7 @@ def test_a_request_of_many_partitions_lets_others_have_their_turn(tmp_path: Path
     turns = 0
     while world.workers.jobs:
         world.workers.work()
+        world.clock.advance(0)
         turns += 1
     (answer,) = client.answers()
     assert isinstance(answer, ListOffsetsResponse)

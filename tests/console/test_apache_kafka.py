@@ -57,7 +57,7 @@ def test_every_page_shows_a_cluster_of_apache_kafka(kafka: KafkaBroker) -> None:
         assert "orders ● In sync 2 1" in page("/topics")
         assert "Messages, by offsets 20" in page("/topic?name=orders")
         assert '{"n": 17}' in page("/messages?topic=orders&key=k17")
-        assert "billing ○ No members 0 2 0" in page("/groups")
+        assert "billing classic ○ No members 0 2 0" in page("/groups")
         assert "Lag 0" in page("/group?name=billing")
         assert "86400000 Set for this topic" in page("/configs?topic=orders")
         assert "broker.id" in page("/configs?broker=1")

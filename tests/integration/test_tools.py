@@ -133,8 +133,8 @@ def test_what_is_listed_is_printed_for_programs_too(bootstrap: str, topic: str, 
     done = run("reassign-partitions", bootstrap, "--verify", "--reassignment-json-file", str(plan), "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout) == [
-        {"topic": topic, "partition": 0, "state": "completed", "replicas": [1]},
-        {"topic": topic, "partition": 9, "state": "no such partition", "replicas": None},
+        {"topic": topic, "partition": 0, "state": "completed", "replicas": [1], "log_dirs": []},
+        {"topic": topic, "partition": 9, "state": "no such partition", "replicas": None, "log_dirs": []},
     ]
     assert told("log-dirs", "--describe", "--topic-list", topic)["version"] == 1
 

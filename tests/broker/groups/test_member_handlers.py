@@ -9,6 +9,7 @@ import pytest
 
 from holdfast_log.broker.handlers import leave_group
 from holdfast_log.broker.requests.operations import OPERATIONS, operation_bits
+from holdfast_log.broker.requests.parts import PART_ROWS
 from holdfast_log.protocol.acls import AclResource
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -262,13 +263,13 @@ class TestRefusals:
         assert commit(client, "g", 5, metadata="ö" * 2049) == ErrorCode.OFFSET_METADATA_TOO_LARGE
         assert commit(client, "g", 6, metadata="ö" * 2048) == ErrorCode.NONE
 
-    def test_a_group_named_a_thousand_times_is_described_once(self, client: Client) -> None:
-        response = client.call(DescribeGroupsRequest(groups=["g"] * 1000))
+    def test_a_group_named_many_times_is_described_once(self, client: Client) -> None:
+        response = client.call(DescribeGroupsRequest(groups=["g"] * PART_ROWS))
         assert [group.group_id for group in response.groups] == ["g"]
 
-    def test_an_offset_requested_a_thousand_times_is_answered_once(self, client: Client) -> None:
+    def test_an_offset_requested_many_times_is_answered_once(self, client: Client) -> None:
         commit(client, "g", 5)
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0] * 1000)]
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0] * PART_ROWS)]
         wanted = OffsetFetchRequestGroup(group_id="g", topics=topics)
         (group,) = client.call(OffsetFetchRequest(groups=[wanted])).groups
         assert [len(topic.partitions) for topic in group.topics] == [1]

@@ -92,7 +92,7 @@ def _read(job: Job, positions: list[TopicPartition], first_index: int) -> dict[s
     consumer = Consumer({"bootstrap.servers": job.bootstrap, "group.id": "unused"})
     consumer.assign(positions)
     while not checker.done():
-        messages = consumer.consume(5000, timeout=WAIT_S)
+        messages = consumer.consume(500, timeout=WAIT_S)
         if not messages:
             break
         for message in messages:
