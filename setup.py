@@ -14,6 +14,7 @@ from setuptools import Extension, setup
 MODULES = (
     "broker.log._known_reads",
     "broker.log._segment_append",
+    "broker.replication._several_fetch",
     "broker.replication._usual_append",
     "broker.replication._usual_fetch",
     "broker.requests._usual_dispatch",
@@ -32,6 +33,7 @@ PARTS = ("plain_batch", "reading", "record_validation", "request_header", "slots
 HEADERS = [
     *(f"holdfast_log/protocol/_{name}.h" for name in PARTS),
     "holdfast_log/broker/log/_segment_append.h",
+    "holdfast_log/broker/replication/_fetching.h",
 ]
 IS_PURE = bool(os.environ.get("HOLDFAST_PURE_PYTHON"))
 IS_LIMITED = bool(os.environ.get("HOLDFAST_LIMITED_API"))

@@ -714,24 +714,26 @@ encode(PyObject *module, PyObject *args)
     return finish(&writer, outcome);
 }
 
-/* The frame of the answer to a fetch of one partition that was read. */
+/* The answer up to its topics, of which it has so many. */
 static int
-put_records_response(Writer *writer, int correlation_id, PyObject *topic, PyObject *topic_id, const int64_t *numbers,
-                     PyObject *records)
+put_head(Writer *writer, int correlation_id, int session_id, Py_ssize_t topics)
 {
-    int version = writer->version;
-    TRY(reserve(writer, 256));
     TRY(put_int(writer, 4, 0)); /* The size, which is set at the end. */
     TRY(put_int(writer, 4, correlation_id));
     TRY(put_no_tags(writer));
     TRY(put_int(writer, 4, 0)); /* throttle_time_ms */
-    if (version >= FIRST_WITH_SESSIONS) {
+    if (writer->version >= FIRST_WITH_SESSIONS) {
         TRY(put_int(writer, 2, 0)); /* error_code */
-        TRY(put_int(writer, 4, 0)); /* session_id */
+        TRY(put_int(writer, 4, session_id));
     }
-    TRY(put_length(writer, 1));
-    TRY(version < FIRST_WITH_IDS ? put_text(writer, topic) : put_id(writer, topic_id));
-    TRY(put_length(writer, 1));
+    return put_length(writer, topics);
+}
+
+/* A partition that was read: its index, its high watermark and its log start offset are the numbers. */
+static int
+put_read(Writer *writer, const int64_t *numbers, PyObject *records)
+{
+    int version = writer->version;
     TRY(put_int(writer, 4, numbers[0]));
     TRY(put_int(writer, 2, 0)); /* error_code */
     TRY(put_int(writer, 8, numbers[1]));
@@ -744,7 +746,19 @@ put_records_response(Writer *writer, int correlation_id, PyObject *topic, PyObje
         TRY(put_int(writer, 4, -1)); /* preferred_read_replica */
     }
     TRY(records == Py_None ? put_length(writer, 0) : put_known_records(writer, records));
-    TRY(put_no_tags(writer));
+    return put_no_tags(writer);
+}
+
+/* The frame of the answer to a fetch of one partition that was read. */
+static int
+put_records_response(Writer *writer, int correlation_id, PyObject *topic, PyObject *topic_id, const int64_t *numbers,
+                     PyObject *records)
+{
+    TRY(reserve(writer, 256));
+    TRY(put_head(writer, correlation_id, 0, 1));
+    TRY(writer->version < FIRST_WITH_IDS ? put_text(writer, topic) : put_id(writer, topic_id));
+    TRY(put_length(writer, 1));
+    TRY(put_read(writer, numbers, records));
     TRY(put_no_tags(writer));
     TRY(put_no_tags(writer));
     return cut(writer, NULL, 0);
@@ -774,6 +788,113 @@ encode_records(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (writer.parts != NULL) {
         outcome = put_records_response(&writer, correlation_id, args[2], args[3], numbers, args[7]);
     }
+    return finish(&writer, outcome);
+}
+
+/* The places in what encode_reads is given for each partition. */
+enum { TOPIC, TOPIC_ID, NUMBERS, RECORDS = NUMBERS + 3, READ_FIELDS };
+
+/* How many of the partitions from a place on are of the same topic. Partitions keep their order, so that a topic may come
+ * more than once. */
+static Py_ssize_t
+topic_end(PyObject *reads, Py_ssize_t begin)
+{
+    PyObject *first = PyList_GetItem(reads, begin);
+    Py_ssize_t end = begin + 1;
+    for (; end < PyList_Size(reads); end++) {
+        PyObject *next = PyList_GetItem(reads, end);
+        for (int field = TOPIC; field <= TOPIC_ID; field++) {
+            int is_same = PyObject_RichCompareBool(PyTuple_GetItem(first, field), PyTuple_GetItem(next, field), Py_EQ);
+            if (is_same != 1) {
+                return is_same < 0 ? -1 : end;
+            }
+        }
+    }
+    return end;
+}
+
+static int
+put_reads_of_topic(Writer *writer, PyObject *reads, Py_ssize_t begin, Py_ssize_t end)
+{
+    PyObject *first = PyList_GetItem(reads, begin);
+    TRY(writer->version < FIRST_WITH_IDS ? put_text(writer, PyTuple_GetItem(first, TOPIC))
+                                         : put_id(writer, PyTuple_GetItem(first, TOPIC_ID)));
+    TRY(put_length(writer, end - begin));
+    for (Py_ssize_t index = begin; index < end; index++) {
+        PyObject *read = PyList_GetItem(reads, index);
+        int64_t numbers[3];
+        for (int number = 0; number < 3; number++) {
+            numbers[number] = PyLong_AsLongLong(PyTuple_GetItem(read, NUMBERS + number));
+        }
+        if (PyErr_Occurred()) {
+            return FAILED;
+        }
+        TRY(put_read(writer, numbers, PyTuple_GetItem(read, RECORDS)));
+    }
+    return put_no_tags(writer);
+}
+
+/* The frame of the answer to a fetch of partitions that were read. */
+static int
+put_reads_response(Writer *writer, int correlation_id, int session_id, PyObject *reads)
+{
+    Py_ssize_t count = PyList_Size(reads), topics = 0, begin, end;
+    for (begin = 0; begin < count; begin = end, topics++) {
+        end = topic_end(reads, begin);
+        if (end < 0) {
+            return FAILED;
+        }
+    }
+    TRY(reserve(writer, 64 + 64 * count));
+    TRY(put_head(writer, correlation_id, session_id, topics));
+    for (begin = 0; begin < count; begin = end) {
+        end = topic_end(reads, begin);
+        if (end < 0) {
+            return FAILED;
+        }
+        TRY(put_reads_of_topic(writer, reads, begin, end));
+    }
+    TRY(put_no_tags(writer));
+    return cut(writer, NULL, 0);
+}
+
+/* Whether what encode_reads is given has the shape that is expected. */
+static int
+are_reads(PyObject *reads)
+{
+    if (!PyList_CheckExact(reads)) {
+        return 0;
+    }
+    for (Py_ssize_t index = 0; index < PyList_Size(reads); index++) {
+        PyObject *read = PyList_GetItem(reads, index);
+        if (!PyTuple_CheckExact(read) || PyTuple_Size(read) != READ_FIELDS) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(encode_reads_doc,
+             "encode_reads(version, correlation_id, session_id, reads): the parts of the frame; None: build the response, "
+             "and\nencode it. A read is a tuple: topic, topic_id, index, high_watermark, log_start_offset, records.");
+
+static PyObject *
+encode_reads(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 4 || !are_reads(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "encode_reads takes 3 numbers and a list of tuples");
+        return NULL;
+    }
+    int version = (int)PyLong_AsLong(args[0]), correlation_id = (int)PyLong_AsLong(args[1]);
+    int session_id = (int)PyLong_AsLong(args[2]);
+    if (PyErr_Occurred() || !is_bound()) {
+        return NULL;
+    }
+    if (version < FIRST_VERSION || version > LAST_VERSION) {
+        Py_RETURN_NONE;
+    }
+    Writer writer = {.parts = PyList_New(0), .version = version};
+    int outcome = writer.parts == NULL ? FAILED : put_reads_response(&writer, correlation_id, session_id, args[3]);
     return finish(&writer, outcome);
 }
 
@@ -861,6 +982,7 @@ static PyMethodDef methods[] = {
     {"decode", decode, METH_VARARGS, decode_doc},
     {"encode", encode, METH_VARARGS, encode_doc},
     {"encode_records", (PyCFunction)(void (*)(void))encode_records, METH_FASTCALL, encode_records_doc},
+    {"encode_reads", (PyCFunction)(void (*)(void))encode_reads, METH_FASTCALL, encode_reads_doc},
     {NULL, NULL, 0, NULL},
 };
 

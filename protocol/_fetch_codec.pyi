@@ -44,3 +44,10 @@ def encode_records(
     records: FileSlice | None,
     /,
 ) -> list[Part] | None: ...
+def encode_reads(
+    version: int,
+    correlation_id: int,
+    session_id: int,
+    reads: list[tuple[str, UUID, int, int, int, FileSlice | None]],
+    /,
+) -> list[Part] | None: ...

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
@@ -31,10 +31,12 @@ from holdfast_log.broker.replication import usual_fetch
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchReader
 from holdfast_log.broker.replication.fetches import AnswersKept, Fetches
+from holdfast_log.broker.replication.one_fetch import AnswerRead
 from holdfast_log.broker.replication.partition import CONSUMER_ID
-from holdfast_log.broker.replication.reads import NO_REPLICA, Read, ReadLimits
+from holdfast_log.broker.replication.reads import NO_REPLICA, AnswerReads, Read, ReadLimits
 from holdfast_log.broker.replication.replica_choice import ConsumerPlace
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.several_fetch import SeveralFetch
 from holdfast_log.broker.replication.usual_fetch import KeptFetch
 from holdfast_log.broker.requests.answers import AnswerAbandoned, LongAnswers
 from holdfast_log.broker.requests.calls import call_of
@@ -293,15 +295,14 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             return
         context.answer(records_response(topic, topic_id, index, high_watermark, log_start_offset, records))
 
-    def _answer_kept(self, kept: KeptFetch, read: Read) -> None:
-        """Answer a fetch that was begun by the shortcut, and is not usual any more."""
-        if _is_awaited(kept):
-            self._answer_one(call_of(kept, _SOME_FETCH), read)
+    def _answer_kept(self, kept: KeptFetch) -> AnswerRead:
+        """What answers a fetch that was begun by the shortcut, and is not usual any more. The fetch itself is
+        forgotten when its wait ends, perhaps before a worker has read its records from the disk."""
+        return functools.partial(self._answer_one, call_of(kept, _SOME_FETCH))
 
-    def _answer_kept_session(self, kept: KeptFetch, session_id: int, reads: Sequence[Read]) -> None:
-        """As `_answer_kept`, in a session."""
-        if _is_awaited(kept):
-            self._answer(call_of(kept, _SOME_FETCH), session_id, reads)
+    def _answer_kept_session(self, kept: KeptFetch | SeveralFetch) -> AnswerReads:
+        """As `_answer_kept`, of several partitions or in a session."""
+        return functools.partial(self._answer, call_of(kept, _SOME_FETCH))
 
     def _partition(self, context: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:
@@ -370,8 +371,3 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 def _gone(failure: Failure) -> None:
     """Nobody waits for the answer."""
     failure.trap(AnswerAbandoned)
-
-
-def _is_awaited(kept: Any) -> bool:
-    """Whether the connection of a fetch is open still: it may have closed while a worker read from disk."""
-    return kept.connection is not None

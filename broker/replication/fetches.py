@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from holdfast_log.broker.replication.fetch_sessions import (
     SessionPartition,
 )
 from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_complete, read_kept, read_one
+from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
 from holdfast_log.broker.replication.reads import (
     NO_REPLICA,
@@ -36,6 +37,7 @@ from holdfast_log.broker.replication.reads import (
 from holdfast_log.broker.replication.replica_choice import ConsumerPlace, ReplicaChoice, offsets_of
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.session_fetch import SessionFetch
+from holdfast_log.broker.replication.several_fetch import SeveralFetch, SeveralFetches
 from holdfast_log.broker.replication.usual_fetch import KeptFetch, MayReadTopic, UsualFetches
 from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -45,16 +47,18 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
+_SOME_CONSUMER = FetchReader("", CONSUMER_ID)
+
 MayRead: TypeAlias = "Callable[[str], bool] | None"
 """Whether a reader may read the topic of a name. None: it may read all topics."""
 
 
 class AnswersKept(NamedTuple):
-    """Answers usual fetches that have waited and are not usual any more: of one partition, or in a session
-    with its id."""
+    """Return what answers a usual fetch that has waited and is not usual any more: of one partition, or of
+    several and in a session with its id. They are asked before its wait ends, which forgets the fetch."""
 
-    one: Callable[[KeptFetch, Read], None]
-    session: Callable[[KeptFetch, int, Sequence[Read]], None]
+    one: Callable[[KeptFetch], AnswerRead]
+    session: Callable[[KeptFetch | SeveralFetch], AnswerReads]
 
 
 class Fetches:
@@ -182,20 +186,28 @@ class Fetches:
         answers: AnswersKept,
         may_read: MayReadTopic | None = None,
     ) -> UsualFetches:
-        """The usual fetches of one partition, in compiled calls; see `UsualFetches`. `answers` are for those
-        that become unusual."""
+        """The usual fetches, in compiled calls; see `UsualFetches`. `answers` are for those that become
+        unusual."""
+        replicas, metadata = self._replicas, self._metadata
 
         def unusual(kept: KeptFetch, ends: bool) -> bool:
             return self._read_for(kept, answers, ends=ends)
 
-        return UsualFetches(self._replicas, self._metadata, max_bytes, closed, unusual, may_read)
+        def unusual_several(kept: SeveralFetch, key: Hashable | None) -> bool:
+            return self._read_for_several(kept, answers, key)
+
+        partitions_max = replicas.sessions.size_max(_SOME_CONSUMER)
+        several = SeveralFetches(
+            replicas, metadata, max_bytes, partitions_max, closed, unusual_several, may_read
+        )
+        return UsualFetches(replicas, metadata, max_bytes, closed, unusual, several, may_read)
 
     def _read_for(self, kept: KeptFetch, answers: AnswersKept, *, ends: bool) -> bool:
         """Read for a fetch that is not usual any more, and answer it if it is complete or `ends`."""
         session = kept.session
         if session is not None:
             limits = ReadLimits(kept.min_bytes, kept.max_bytes, 0)
-            give = functools.partial(self._give, session.reader, functools.partial(answers.session, kept))
+            give = functools.partial(self._give, session.reader, answers.session(kept))
             # Where clients have rights, no fetch that waits is usual.
             locate = functools.partial(self._locate, None, kept.isolation, None)
             fetch = SessionFetch(self._replicas, session, limits, locate, give, is_full=False)
@@ -204,7 +216,27 @@ class Fetches:
         if not ends and read.read is not None and not is_complete(read, kept.min_bytes):
             kept.count(read.read.end_offset, read.size)
             return False
-        self.give_one(functools.partial(answers.one, kept), read)
+        self.give_one(answers.one(kept), read)
+        return True
+
+    def _read_for_several(self, kept: SeveralFetch, answers: AnswersKept, key: Hashable | None) -> bool:
+        """As `_read_for`. Only the partition of `key` is read unless that completes the fetch; None: its wait
+        ends."""
+        replicas, wanted = self._replicas, kept.reads
+        limits = ReadLimits(wanted.min_bytes, wanted.max_bytes, 0)
+        answer = answers.session(kept)
+        fetch: SessionFetch | PlainFetch
+        if wanted.session is not None:
+            give = functools.partial(self._give, wanted.session.reader, answer)
+            locate = functools.partial(self._locate, None, wanted.isolation, None)
+            fetch = SessionFetch(replicas, wanted.session, limits, locate, give, is_full=False)
+        else:
+            give = functools.partial(self._give, _SOME_CONSUMER, answer)
+            reads = _reads_of(kept)
+            fetch = PlainFetch(replicas, reads, 0, limits, CONSUMER_ID, give)
+        if key is not None:
+            return fetch.look(key)
+        fetch.finish()
         return True
 
     def give_one(self, answer: AnswerRead, read: Read) -> None:
@@ -352,6 +384,21 @@ class Fetches:
             warmed.addCallback(lambda _: admit_again(self._replicas, reads))
         warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
         warmed.addCallback(lambda _: then())
+
+
+def _reads_of(kept: SeveralFetch) -> list[Read]:
+    """The reads of a fetch without a session that is not usual any more."""
+    reads = []
+    for topic, topic_id, index, leader_epoch, offset, max_bytes in kept.reads.rows():
+        wanted = FetchPartition(
+            partition=index,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=offset,
+            partition_max_bytes=max_bytes,
+        )
+        read = Read(topic, wanted, topic_id, connection=kept.connection.id, isolation=kept.reads.isolation)
+        reads.append(read)
+    return reads
 
 
 def _may_not_read() -> BrokerError:

@@ -72,14 +72,12 @@ class PlainFetch:
         waiting = replicas.readers if self._replica_id == CONSUMER_ID else replicas.followers
         keys, max_wait_ms = list(self._by_key), self._limits.max_wait_ms
         if len(keys) > SHARED_KEYS_MAX or self._limits.min_bytes <= 1 or self._replica_id != CONSUMER_ID:
-            waiting.park(
-                keys, max_wait_ms, self._check, self._finish, connection, reads_from=self._reads_from
-            )
+            waiting.park(keys, max_wait_ms, self.look, self.finish, connection, reads_from=self._reads_from)
         else:
             for key, read in self._by_key.items():
                 self._counted[key] = counted_bytes(self._replicas, read)
             waiting.park(
-                keys, max_wait_ms, self._check, self._finish, connection, self._needed_bytes, self._reads_from
+                keys, max_wait_ms, self.look, self.finish, connection, self._needed_bytes, self._reads_from
             )
 
     def _reads_from(self, key: Hashable) -> int:
@@ -95,8 +93,9 @@ class PlainFetch:
             return None
         return counted + share(self._limits.min_bytes - self._total, len(self._by_key))
 
-    def _check(self, key: Hashable) -> bool:
-        """Read only the woken partition, so that the cost does not grow with the number fetched."""
+    def look(self, key: Hashable) -> bool:
+        """Answer if the partition that was woken completes the fetch, and return whether it does. Reads only
+        that one, so that the cost does not grow with the number fetched."""
         read, limits = self._by_key[key], self._limits
         before = read.size
         read_all(self._replicas, [read], limits.max_bytes, self._replica_id)
@@ -105,11 +104,12 @@ class PlainFetch:
         if not read.is_final and self._total < limits.min_bytes:
             return False
         if len(self._reads) > 1:
-            self._finish()
+            self.finish()
         else:
             self._answer(NO_SESSION, self._reads)
         return True
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Answer with what there is."""
         read_all(self._replicas, self._reads, self._limits.max_bytes, self._replica_id)
         self._answer(NO_SESSION, self._reads)

@@ -68,7 +68,7 @@ class SessionFetch:
         self._by_member = {cast(SessionPartition, read.member): read for read in self._reads}
         replicas = self._replicas
         waiting = replicas.followers if session.reader.is_follower else replicas.readers
-        parked = waiting.park((), limits.max_wait_ms, self._check, self._finish, self._connection)
+        parked = waiting.park((), limits.max_wait_ms, self.look, self.finish, self._connection)
         if not parked.is_over:
             session.waiting = parked
             self._count_reads()
@@ -131,8 +131,9 @@ class SessionFetch:
             stops_when_full=not self._is_full,
         )
 
-    def _check(self, key: Hashable) -> bool:
-        """Read only the changed partition: the cost must not grow with the number of stirred ones."""
+    def look(self, key: Hashable) -> bool:
+        """Answer if the partition that has changed completes the fetch, and return whether it does. Unless it
+        does only that one is read: the cost must not grow with the number of stirred ones."""
         member = cast(SessionPartition, key)
         read = self._by_member.get(member)
         if read is None:
@@ -149,10 +150,11 @@ class SessionFetch:
             self._reads = [read]
             self._end()
         else:
-            self._finish()
+            self.finish()
         return True
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Answer with what there is."""
         if not self._is_full:
             self._find_reads()
         self._read()

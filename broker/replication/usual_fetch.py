@@ -1,4 +1,5 @@
-"""The usual fetch: answered, or kept until there are records for it, in few compiled calls.
+"""The usual fetch of one partition: answered, or kept until there are records for it, in few compiled calls.
+That of several partitions is in `several_fetch`.
 
 Usual is a consumer's fetch of one partition, without a session or in a session that goes on and has no other
 partition. This broker leads the partition, in the leader epoch that the fetch expects. Nobody owns it who
@@ -17,6 +18,7 @@ from uuid import UUID
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.replication.fetch_sessions import FetchSession
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.several_fetch import SeveralFetch, SeveralFetches
 from holdfast_log.protocol.compiled import extension
 from holdfast_log.protocol.frames import Part
 
@@ -64,7 +66,8 @@ MayReadTopic: TypeAlias = "Callable[[Any, str], bool]"
 
 
 class UsualFetches:
-    """Answers usual fetches of the partitions of this broker, and keeps those that wait.
+    """Answers usual fetches of the partitions of this broker, and keeps those that wait. `several` does so
+    for those of several partitions.
 
     A response has at most `max_bytes` of records. `closed` is called when a connection closes that has sent a
     fetch that was kept. `unusual` handles such a fetch where it is not usual any more. `may_read` judges
@@ -79,9 +82,11 @@ class UsualFetches:
         max_bytes: int,
         closed: Callable[[Any], None],
         unusual: Unusual,
+        several: SeveralFetches,
         may_read: MayReadTopic | None = None,
     ) -> None:
         self._unusual = unusual
+        self._several = several
         sessions = replicas.sessions.by_id
         self._broker = (
             self,
@@ -97,7 +102,7 @@ class UsualFetches:
 
     def begin(
         self, connection: Any, frame: memoryview, version: int, position: int, correlation_id: int
-    ) -> list[Part] | KeptFetch | None:
+    ) -> list[Part] | KeptFetch | SeveralFetch | None:
         """Begin the fetch whose body is at a position of a frame of `connection`.
 
         Returns None if it is not usual, and then nothing was done; the response to it, as a frame with its
@@ -108,6 +113,8 @@ class UsualFetches:
         begun: list[Part] | KeptFetch | None = _compiled.begin(
             self._broker, connection, frame, version, position, correlation_id
         )
+        if begun is None:
+            return self._several.begin(connection, frame, version, position, correlation_id)
         return begun
 
     def look(self, kept: KeptFetch) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast_log.broker.handlers import produce
 from holdfast_log.broker.log import log, preparation
-from holdfast_log.broker.replication import usual_append, usual_fetch
+from holdfast_log.broker.replication import several_fetch, usual_append, usual_fetch
 from holdfast_log.protocol import batches, compiled, plain_produce
 
 
@@ -19,6 +19,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         return
     monkeypatch.setattr(usual_append, "_compiled", None)
     monkeypatch.setattr(usual_fetch, "_compiled", None)
+    monkeypatch.setattr(several_fetch, "_compiled", None)
     monkeypatch.setattr(log, "_compiled", None)
     monkeypatch.setattr(log, "_again", None)
     monkeypatch.setattr(log, "assign", batches.assign)

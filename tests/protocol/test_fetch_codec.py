@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_log.protocol import fetch_codec
-from holdfast_log.protocol.fields import Field
+from holdfast_log.protocol.fields import ZERO_UUID, Field
 from holdfast_log.protocol.frames import FileSlice, Part, join_parts
 from holdfast_log.protocol.headers import encode_response
 from holdfast_log.protocol.messages.fetch import (
@@ -312,6 +312,56 @@ def test_random_responses_are_encoded_as_by_the_generated_encoder(
     found = codec.encode(response, version, 7)
     expected = encoded(response, version)
     assert found is None or (expected is not None and join_parts(found) == join_parts(expected))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_reads_are_encoded_as_the_response_that_has_them(
+    codec: ModuleType, version: int, data: st.DataObject
+) -> None:
+    rows = data.draw(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2**31 - 1), st.integers(-1, 2**63 - 1)))
+    )
+    sizes = data.draw(
+        st.lists(st.sampled_from((-1, 1, 2048, 2049, 9000)), min_size=len(rows), max_size=len(rows))
+    )
+    session_id = data.draw(st.integers(0, 2**31 - 1)) if version >= 7 else 0
+    response = FetchResponse(throttle_time_ms=0, session_id=session_id, responses=[])
+    reads = []
+    for (number, index, offset), size in zip(rows, sizes, strict=True):
+        records = None if size < 0 else FileSlice(Content(b"r" * size), 0, size)
+        if records is not None and index % 2:
+            records.data = b"r" * size
+        topic, topic_id = f"topic-{number}", UUID(int=number + 1) if version >= 13 else ZERO_UUID
+        reads.append((topic, topic_id, index, offset, 5, records))
+        known = response.responses
+        if not known or (known[-1].topic, known[-1].topic_id) != (topic, topic_id):
+            known.append(FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=[]))
+        known[-1].partitions.append(
+            PartitionData(
+                partition_index=index,
+                error_code=0,
+                high_watermark=offset,
+                last_stable_offset=offset,
+                log_start_offset=5,
+                diverging_epoch=NO_DIVERGENCE,
+                current_leader=NO_LEADER,
+                snapshot_id=NO_SNAPSHOT,
+                records=b"" if records is None else records,
+            )
+        )
+    parts = codec.encode_reads(version, 7, session_id, reads)
+    assert join_parts(parts) == join_parts(encode_response(response, version, 7))
+
+
+def test_reads_of_another_shape_are_refused(codec: ModuleType) -> None:
+    reads: list[Any] = [[("t",)], [["t", TOPIC_ID, 0, 1, 0, None]], (), [("t", TOPIC_ID, 0, None, 0, None)]]
+    for each in reads:
+        with pytest.raises(TypeError):
+            codec.encode_reads(16, 7, 0, each)
+    assert codec.encode_reads(16, 7, 0, [("t", TOPIC_ID, 0, 1, 0, object())]) is None
+    assert codec.encode_reads(17, 7, 0, []) is None
 
 
 def test_nothing_is_leaked(codec: ModuleType) -> None:

@@ -46,6 +46,7 @@ from holdfast_log.broker.replication import (
     reads,
     replicas,
     session_fetch,
+    several_fetch,
     traffic,
     usual_append,
     usual_fetch,
@@ -83,42 +84,66 @@ class StandIn:
         return _is_in(patch, self.replaced | self.asked)
 
 
+_FETCH_MODULES = (
+    fetch_handler, fetches, one_fetch, plain_fetch, session_fetch, fetch_sessions, reads, waiting, deadlines,
+    partition, traffic,
+)  # fmt: skip
+_FETCH_REPLACED = frozenset(
+    {
+        "Partition.read", "Partition.shared", "OneFetch.*", "SessionFetch.*", "SessionPartition.*",
+        "FetchSessions.use", "FetchSessions.name", "FetchHandler.handle", "Fetches.begin",
+        "Fetches.begin_one", "Fetches.give_one", "Fetches._session", "Fetches._locate",
+        "Fetches._read_by_id", "Waiting.add",
+        "Waiting.park", "Waiting.remove", "Deadlines.*", "TopicTraffic.*", "counted_bytes", "share",
+        "read_all", "read_one", "SMALL_BYTES", "MAX_WAIT_MS",
+    }
+)  # fmt: skip
+_OF_SEVERAL = frozenset(
+    {"PlainFetch.*", "copy_small_records", "READS_MAX", "must_wait", "Fetches._check_size"}
+)
+_FETCH_ASKED = frozenset(
+    {
+        # Of followers, and of clients whose rights are limited: those fetches are left to Python.
+        "check_replica",
+        "_is_denied",
+        "FetchHandler.judged_shortcut",
+        "Partition._divergence",
+        "Partition.record_fetch",
+        "FetchSessions.asked_after_ms",
+        "_check_fetched_epoch",
+        # Called, or around the call.
+        "Fetches.judged_again",
+        "FetchSessions.close",
+        "Watchers.sleep",
+        "OWNED_MAX",
+        # Partitions with open transactions, or with aborted ones for a reader of committed records,
+        # are left to Python.
+        "Partition.last_stable_offset",
+        "with_aborted",
+        # Another leader epoch than the partition's is left to Python.
+        "Partition.check_leader_epoch",
+        # Nothing of a fetch.
+        "Partition._drop_impossible_epochs",
+        "Partition._is_unlike_a_deleted_record",
+        "Partition.advance_high_watermark",
+        "Partition.follow",
+        "Partition.has_successor",
+        "Partition.lead",
+        "Partition.restore_high_watermark",
+        "Partition.truncate_to",
+    }
+)
+
 STAND_INS = (
     StandIn(
-        "_usual_fetch",
-        ((usual_fetch, "_compiled", None),),
-        (
-            fetch_handler, fetches, one_fetch, plain_fetch, session_fetch, fetch_sessions, reads, waiting,
-            deadlines, partition, traffic,
-        ),
-        frozenset(
-            {
-                "Partition.read", "Partition.shared", "OneFetch.*", "SessionFetch.*", "SessionPartition.*",
-                "FetchSessions.use", "FetchSessions.name", "FetchHandler.handle", "Fetches.begin",
-                "Fetches.begin_one", "Fetches.give_one", "Fetches._session", "Fetches._locate",
-                "Fetches._read_by_id", "Waiting.add", "Waiting.park", "Waiting.remove", "Deadlines.*",
-                "TopicTraffic.*", "counted_bytes", "share", "read_all", "read_one", "SMALL_BYTES",
-                "MAX_WAIT_MS",
-            }
-        ),
-        frozenset(
-            {
-                # Of followers, and of clients whose rights are limited: those fetches are left to Python.
-                "check_replica", "_is_denied", "FetchHandler.judged_shortcut", "Partition._divergence",
-                "Partition.record_fetch", "FetchSessions.asked_after_ms", "_check_fetched_epoch",
-                # Called, or around the call.
-                "Fetches.judged_again", "FetchSessions.close", "Watchers.sleep", "OWNED_MAX", "_is_awaited",
-                # Partitions with open transactions, or with aborted ones for a reader of committed records,
-                # are left to Python.
-                "Partition.last_stable_offset", "with_aborted",
-                # Another leader epoch than the partition's is left to Python.
-                "Partition.check_leader_epoch",
-                # Nothing of a fetch.
-                "Partition._drop_impossible_epochs", "Partition._is_unlike_a_deleted_record",
-                "Partition.advance_high_watermark", "Partition.follow", "Partition.has_successor",
-                "Partition.lead", "Partition.restore_high_watermark", "Partition.truncate_to",
-            }
-        ),
+        "_usual_fetch", ((usual_fetch, "_compiled", None),), _FETCH_MODULES, _FETCH_REPLACED, _FETCH_ASKED
+    ),
+    StandIn(
+        "_several_fetch",
+        ((several_fetch, "_compiled", None),),
+        _FETCH_MODULES,
+        _FETCH_REPLACED | _OF_SEVERAL,
+        _FETCH_ASKED,
     ),
     StandIn(
         "_usual_dispatch",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast_log.broker.handlers import fetch
 from holdfast_log.broker.transactions.markers import MarkerSender
 from holdfast_log.broker.transactions.verification import CoordinatorVerifier
 from holdfast_log.coordinator.shards.hosted_shard import HostedShard
@@ -133,10 +132,6 @@ def _send_each_marker_once() -> Sequence[Patch]:
     return [(MarkerSender, "_fail", lambda self, marker: None)]
 
 
-def _answer_the_gone() -> Sequence[Patch]:
-    return [(fetch, "_is_awaited", lambda kept: True)]
-
-
 _S, _E = TransactionState, TransactionEvent
 
 
@@ -163,11 +158,6 @@ MUTATIONS = (
         _in_cell(_S.ONGOING, _E.TIME_OUT, ErrorCode.NONE),
     ),
     _mutation("marker-sent-once", "a marker that was not written is not sent again", _send_each_marker_once),
-    _mutation(
-        "gone-reader-answered",
-        "a fetch is answered whose connection closed during a cold read",
-        _answer_the_gone,
-    ),
 )
 
 RARE = (
