@@ -42,7 +42,6 @@ _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
-_PRODUCER_ID = struct.Struct(">q")
 
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
@@ -51,7 +50,6 @@ _ATTRIBUTES_AT = 21
 CHECKED_FROM = _ATTRIBUTES_AT
 """Where the bytes begin that the checksum of a batch covers."""
 _MAX_TIMESTAMP_AT = 35
-_PRODUCER_ID_AT = 43
 _MIN_OLD_SIZE = 17
 
 COMPRESSION_MASK = 0x07
@@ -190,13 +188,6 @@ def attributes_of(batch: Buffer) -> int:
 def is_compressed(batch: Buffer) -> bool:
     """Whether the attributes of the batch at the start of the buffer name a codec (`attributes_of`)."""
     return bool(attributes_of(batch) & COMPRESSION_MASK)
-
-
-def producer_id_of(batch: Buffer) -> int:
-    """The id of the producer of the batch at the start of the buffer, below 0 for none: a quick look at bytes
-    that are not checked yet."""
-    found: int = _PRODUCER_ID.unpack_from(batch, _PRODUCER_ID_AT)[0] if len(batch) > HEADER_SIZE else -1
-    return found
 
 
 def corrupt(message: str) -> BrokerError:

@@ -223,54 +223,6 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 appends.append(append)
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
-        may_need_work = may_need_work or size > INLINE_BYTES_MAX
-        introducing = self.replicas.introducing
-        known = None if introducing is None else introducing.question(appends, self.replicas.find)
-        if known is None or context.connection is None:
-            return self._examine(context, request, appends, may_begin=may_begin, may_need_work=may_need_work)
-        return self._examine_later(context, request, appends, known, may_begin=may_begin)
-
-    def _examine_later(
-        self,
-        context: RequestContext,
-        request: ProduceRequest,
-        appends: list[Append],
-        known: Deferred[None],
-        *,
-        may_begin: bool,
-    ) -> Answer[ProduceResponse]:
-        """Go on once this broker knows the ids of new producers. What follows on the connection waits for
-        this request, and nobody else does."""
-        connection = context.connection
-        assert connection is not None
-        for append in appends:
-            append.keep()
-        connection.hold()
-        done: Deferred[ProduceResponse] = Deferred()
-
-        def go_on(_: None) -> None:
-            try:
-                self._go_on(
-                    context,
-                    done,
-                    lambda: self._examine(context, request, appends, may_begin=may_begin, may_need_work=True),
-                )
-            finally:
-                connection.go_on()
-
-        known.addCallback(go_on)
-        return done
-
-    def _examine(
-        self,
-        context: RequestContext,
-        request: ProduceRequest,
-        appends: list[Append],
-        *,
-        may_begin: bool,
-        may_need_work: bool,
-    ) -> Answer[ProduceResponse]:
-        """Append, after what has to be read or asked before."""
         asked: list[Deferred[None]] = []
         if may_begin:
             if not request.transactional_id:
@@ -280,27 +232,26 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 )
             adds = context.version >= _FIRST_VERSION_THAT_ADDS
             asked = self.verifying.begin(request.transactional_id, appends, adds=adds)
-        if may_need_work or asked:
+        if may_need_work or asked or size > INLINE_BYTES_MAX:
             done: Deferred[ProduceResponse] = Deferred()
-
-            def proceed() -> None:
-                self._go_on(context, done, lambda: self._append_or_wait(context, request, appends))
-
-            if self.key_reads.hold(appends, proceed, context.connection, asked):
+            if self.key_reads.hold(
+                appends, lambda: self._resume(context, request, appends, done), context.connection, asked
+            ):
                 return done
         return self._append_or_wait(context, request, appends)
 
-    def _go_on(
+    def _resume(
         self,
         context: RequestContext,
+        request: ProduceRequest,
+        appends: list[Append],
         done: Deferred[ProduceResponse],
-        carry_on: Callable[[], Answer[ProduceResponse]],
     ) -> None:
-        """Carry on with a request that had to wait. Fires `done` unless the context is answered."""
+        """Carry out a request that had to wait for reads. Fires `done` unless the context is answered."""
         if context.is_closed:
             return
         try:
-            answer = carry_on()
+            answer = self._append_or_wait(context, request, appends)
         except Exception:
             # This request fails; those that waited for it proceed.
             done.errback(Failure())
@@ -320,14 +271,27 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         done: Deferred[ProduceResponse] = Deferred()
         timeout_ms = min(max(request.timeout_ms, 0), _MAKE_WAY_MS_MAX)
         work = [make_way(timeout_ms) for make_way in ways]
-
-        def append_at_last() -> ProduceResponse | None:
-            # It does not wait once more.
-            self.replicas.append(appends, request.acks, context.connection)
-            return self._finish(context, request, appends)
-
-        self.held_requests.hold(appends, work, lambda: self._go_on(context, done, append_at_last))
+        self.held_requests.hold(appends, work, lambda: self._append_at_last(context, request, appends, done))
         return done
+
+    def _append_at_last(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        appends: list[Append],
+        done: Deferred[ProduceResponse],
+    ) -> None:
+        """Carry out a request that has waited for what stood in its way. It does not wait once more."""
+        if context.is_closed:
+            return
+        try:
+            self.replicas.append(appends, request.acks, context.connection)
+            response = self._finish(context, request, appends)
+        except Exception:
+            done.errback(Failure())
+            return
+        if response is not None:
+            done.callback(response)
 
     def _finish(
         self, context: RequestContext, request: ProduceRequest, appends: list[Append]

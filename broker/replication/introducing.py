@@ -16,22 +16,17 @@ if the same batch still comes first, there is no earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
 from holdfast_log.broker.replication.admission import Origin
 from holdfast_log.broker.replication.appends import Append
-from holdfast_log.broker.replication.partition import NO_EPOCH, Partition
-from holdfast_log.protocol.batches import BatchHeader, producer_id_of, read_header
+from holdfast_log.broker.replication.partition import NO_EPOCH
+from holdfast_log.protocol.batches import BatchHeader, read_header
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 
-_WAITING_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum bytes of records in requests that wait for what ZooKeeper knows of their ids; further requests do
-not wait."""
 _REFUSED_MAX = 10_000
 """Maximum number of producers whose refused batches are remembered; the longest unused are forgotten."""
 _REFUSED_MS = 120_000
@@ -42,11 +37,6 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 
 IdRefusal = Callable[[int], "BrokerError | None"]
 """Why a producer may not begin to use an id; None if it may."""
-IdQuestion = Callable[[int], "Deferred[None] | None"]
-"""What to wait for before an id is judged, so that it is not refused for now; None for nothing."""
-
-
-FindPartition = Callable[[str, int], "Partition | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,40 +52,10 @@ class _Refused:
 class Introducing:
     """Judges appends of idempotent producers that are new to a log, or that raise their epoch."""
 
-    def __init__(self, refusal: IdRefusal, question: IdQuestion = lambda _: None) -> None:
+    def __init__(self, refusal: IdRefusal) -> None:
         self._refusal = refusal
-        self._question = question
-        self._waiting_bytes = 0
         self._refused: dict[tuple[str, int, int, int], _Refused] = {}
         """By topic, partition, producer and epoch."""
-
-    def question(self, appends: Sequence[Append], find: FindPartition) -> Deferred[None] | None:
-        """What a request has to wait for before it is judged, because it introduces a producer whose id this
-        broker does not know yet. None for nothing, and while those that wait have too many bytes."""
-        for append in appends:
-            producer_id = producer_id_of(append.records)
-            if producer_id < 0 or append.origin is not AppendOrigin.CLIENT:
-                continue
-            partition = find(append.topic, append.index)
-            if partition is None or partition.log.producers.get(producer_id) is not None:
-                continue
-            known = self._waits(producer_id, sum(len(each.records) for each in appends))
-            if known is not None:
-                return known
-        return None
-
-    def _waits(self, producer_id: int, size: int) -> Deferred[None] | None:
-        if self._waiting_bytes + size > _WAITING_BYTES_MAX:
-            return None
-        known = self._question(producer_id)
-        if known is None:
-            return None
-
-        def waited(_: None) -> None:
-            self._waiting_bytes -= size
-
-        self._waiting_bytes += size
-        return known.addCallback(waited)
 
     def judge(self, append: Append, origin: Origin | None, date_ms: int) -> None:
         """Fail an append that may not introduce its producer, or raise its epoch; note the source of one that

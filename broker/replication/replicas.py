@@ -75,7 +75,7 @@ class Replicas:
         introducing: Introducing | None = None,
     ) -> None:
         self.date_ms = date_ms
-        self.introducing = introducing
+        self._introducing = introducing
         self.local_id = local_id
         self.sessions = sessions
         """Fetch sessions that hold partitions of this broker; a change in a partition stirs them."""
@@ -253,9 +253,9 @@ class Replicas:
                 append.admit(origin, acks)
                 if append.make_way is not None and not may_wait:
                     append.fail(_in_the_way(append))
-        if self.introducing is not None:
+        if self._introducing is not None:
             for append in appends:
-                self.introducing.judge(append, origin, date_ms)
+                self._introducing.judge(append, origin, date_ms)
         if is_conditional:
             self.conditions.judge(appends, origin, acks)
         if is_guarded and (awaited := _awaited(appends)):
@@ -266,8 +266,8 @@ class Replicas:
             append.append(date_ms)
             if append.result is not None and append.partition is not None:
                 self.grown(append.partition)
-            elif append.error is not None and self.introducing is not None:
-                self.introducing.note_failed(append, date_ms)
+            elif append.error is not None and self._introducing is not None:
+                self._introducing.note_failed(append, date_ms)
         return ()
 
     def _prepare(self, append: Append, acks: int, date_ms: int) -> None:

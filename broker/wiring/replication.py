@@ -106,7 +106,7 @@ def build_replication(
         FetchSessions(around.random.getrandbits, read_group(SessionLimits, settings)),
         around.date_ms,
         right,
-        Introducing(cluster.handed_out_ids.refusal, cluster.handed_out_ids.question),
+        Introducing(cluster.handed_out_ids.refusal),
     )
     fetchers = Fetchers(
         broker_id,

@@ -1,20 +1,16 @@
 """Which producer ids this cluster may have handed out: all below the end of the latest block in ZooKeeper.
 
 A broker keeps the end of the latest block that it knows. An id above it may be of a block that another broker
-has taken since. So the broker reads the znode, and a request with such an id may wait for that read, for a
-bounded time; it is refused, in a way on which clients try again, if the broker does not know then. No other
-client waits, so made-up ids hold up no other write.
+has taken since, so it is refused in a way on which clients try again, while the broker reads the znode.
+Nothing waits for that read, so made-up ids hold up no other write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.clock import Clock
 from holdfast_log.coordinator.znodes.cluster import PRODUCER_ID_BLOCK, decode_producer_id_block
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.zookeeper.interface import NoNode, ZooKeeper, ZooKeeperError, ZooKeeperSession
@@ -26,20 +22,6 @@ READ_INTERVAL_S = 0.1
 NEAR = 1_000_000
 """Ids by which the end of the latest block may have risen since a read of the last `FRESH_S` seconds."""
 FRESH_S = 60.0
-WAIT_S = 2.0
-"""Longest time in s for which a request waits for the znode: clients wait for answers far longer."""
-WAITING_MAX = 1_000
-"""Maximum number of requests that wait; further ones do not, and are refused."""
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A request that waits until the read of this number has ended, or its id is known."""
-
-    producer_id: int
-    read: int
-    known: Deferred[None]
-    late: DelayedCall
 
 
 class HandedOutIds:
@@ -56,9 +38,6 @@ class HandedOutIds:
         self._may_read_at_s = 0.0
         self._is_asked = False
         """Whether an id was refused after the last read had begun."""
-        self._reads = 0
-        """How many reads have begun."""
-        self._waiting: list[_Waiting] = []
 
     def reserved(self, end: int) -> None:
         """Note that a block of ids that ends before `end` has been reserved."""
@@ -69,7 +48,7 @@ class HandedOutIds:
         if producer_id < self._end:
             return None
         self._read()
-        if self._was_never_handed_out(producer_id):
+        if producer_id >= self._end + NEAR and self._is_fresh:
             return error_for(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 f"this cluster has not handed out the producer id {producer_id}, only ids below {self._end}: "
@@ -80,30 +59,6 @@ class HandedOutIds:
             f"this broker does not know yet whether the cluster has handed out producer id {producer_id}: "
             f"it knows ids below {self._end}, and asks ZooKeeper. Try again",
         )
-
-    def question(self, producer_id: int) -> Deferred[None] | None:
-        """What to wait for before `refusal` is asked: it fires once ZooKeeper has said which ids were handed
-        out, in the order of the calls, or cannot be asked in time. None if there is nothing to wait for."""
-        is_known = producer_id < self._end or self._was_never_handed_out(producer_id)
-        if is_known or len(self._waiting) >= WAITING_MAX:
-            return None
-        known: Deferred[None] = Deferred()
-        late = self._clock.callLater(WAIT_S, lambda: self._let_go(lambda each: each.known is known))
-        self._waiting.append(_Waiting(producer_id, self._reads + 1, known, late))
-        self._read()
-        return known
-
-    def _let_go(self, may_go: Callable[[_Waiting], bool]) -> None:
-        """Fire what waits no more."""
-        going = [each for each in self._waiting if may_go(each)]
-        self._waiting = [each for each in self._waiting if each not in going]
-        for each in going:
-            if each.late.active():
-                each.late.cancel()
-            each.known.callback(None)
-
-    def _was_never_handed_out(self, producer_id: int) -> bool:
-        return producer_id >= self._end + NEAR and self._is_fresh
 
     @property
     def _is_fresh(self) -> bool:
@@ -125,7 +80,6 @@ class HandedOutIds:
         began_s = self._clock.seconds()
         self._may_read_at_s = began_s + READ_INTERVAL_S
         self._is_asked = False
-        self._reads += 1
 
         def known(end: int) -> None:
             self.reserved(end)
@@ -135,11 +89,9 @@ class HandedOutIds:
         read.addCallbacks(known, _without_answer).addBoth(self._ended)
 
     def _ended(self, result: object) -> object:
-        ended = self._reads
         self._is_reading = False
         if self._is_asked:
             self._read()
-        self._let_go(lambda each: each.read <= ended or each.producer_id < self._end)
         return result
 
 

@@ -6,9 +6,7 @@ tests/broker/test_transaction_mutations.py and tests/coordinator/transactions/te
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +22,11 @@ from holdfast_log.broker.ownership.record_sizes import RecordSizes
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
-from holdfast_log.broker.replication.introducing import Introducing
 from holdfast_log.broker.requests import answers, dispatch, parts
 from holdfast_log.broker.requests.answers import LongAnswer
 from holdfast_log.broker.security import administration
 from holdfast_log.broker.security.authorizer import AclAuthorizer
-from holdfast_log.coordinator.cluster import acls, handed_out_ids
+from holdfast_log.coordinator.cluster import acls
 from holdfast_log.coordinator.cluster.acls import Acls
 from holdfast_log.protocol.errors import BrokerError
 from tests.broker import test_answers as of_answers
@@ -43,10 +40,7 @@ from tests.broker.network.tls import test_handshakes as of_handshakes
 from tests.broker.ownership import test_limits as of_ownership
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_fetch_sessions as of_sessions
-from tests.broker.replication import test_introducing as of_introducing
 from tests.broker.security import test_many_lists as of_lists
-from tests.broker.world import World
-from tests.coordinator.cluster import test_handed_out_ids as of_ids
 
 Check = Callable[[], None]
 _MANY = 1 << 60
@@ -67,14 +61,6 @@ _rules_changed = AclAuthorizer.rules_changed
 def copying(self: AclAuthorizer, changes: Acls) -> None:
     self._rules = self._rules.copy()
     _rules_changed(self, changes)
-
-
-def in_world(test: Callable[[World], None]) -> Check:
-    def check() -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            test(of_introducing.world_in(Path(directory)))
-
-    return check
 
 
 def expect_and_begin(self: Handshakes, one: Handshaking) -> None:
@@ -168,21 +154,6 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "all audit lines of an event are written at once": (
         audit_lines, "LINES_AT_ONCE", _MANY,
         of_ownership.test_the_audit_lines_of_many_resources_are_written_in_turns,
-    ),
-    "a producer is refused while its id is asked for": (
-        Introducing, "question", lambda self, appends, find: None,
-        in_world(of_introducing.test_a_new_producer_waits_while_its_id_is_asked_for_and_is_not_refused),
-    ),
-    "a request that waits for an id is passed by the next one of its connection": (
-        ServerConnection, "hold", nothing,
-        in_world(of_introducing.test_a_new_producer_waits_while_its_id_is_asked_for_and_is_not_refused),
-    ),
-    "any number of requests waits for ids": (
-        handed_out_ids, "WAITING_MAX", _MANY, of_ids.test_a_bounded_number_of_requests_waits,
-    ),
-    "a request waits for an id as long as ZooKeeper is away": (
-        handed_out_ids, "WAIT_S", 1e9,
-        of_ids.test_a_request_waits_for_a_bounded_time_and_is_then_refused_for_now,
     ),
     "all access control lists are read in one turn": (
         acls, "TOGETHER", _MANY, of_lists.test_many_lists_are_read_and_compiled_in_turns,

@@ -228,8 +228,6 @@ class World:
         self.handed_out_below: int | None = None
         """Ids from it on are refused to producers; None: none are."""
         self.unsure_about_ids = 0
-        self.asks_about_ids = False
-        self.id_questions: list[Deferred[None]] = []
         """So many of the next batches of new producers are refused, because their ids are not known yet."""
         self.replicas = Replicas(
             local_id,
@@ -241,7 +239,7 @@ class World:
             FetchSessions(random.Random(2).getrandbits, session_limits),
             self.now_ms,
             self.right,
-            Introducing(self._id_refusal, self._id_question),
+            Introducing(self._id_refusal),
         )
         self.right.add_listener(self.replicas.right_changed)
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
@@ -298,12 +296,6 @@ class World:
         if self.handed_out_below is None or producer_id < self.handed_out_below:
             return None
         return BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-
-    def _id_question(self, producer_id: int) -> Deferred[None] | None:
-        if not self.asks_about_ids:
-            return None
-        self.id_questions.append(Deferred())
-        return self.id_questions[-1]
 
     def surroundings(self, zookeeper: ZooKeeper | None = None) -> Surroundings:
         """The base of the wiring's builders, without a network."""

@@ -8,12 +8,10 @@ import pytest
 
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.network.interfaces import source_address
-from holdfast_log.broker.replication import introducing
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.messages.produce import ProduceRequest
-from tests.broker.replication.test_conditions import T, one, part, produce, request, values_in
+from tests.broker.replication.test_conditions import T, one, part, produce, values_in
 from tests.broker.world import Client, World
-from tests.models.batches import batch, timed_batch
+from tests.models.batches import timed_batch
 
 HONEST, STRANGER = "192.0.2.1", "203.0.113.9"
 
@@ -50,64 +48,6 @@ def test_an_id_that_the_log_has_is_taken_whoever_handed_it_out(world: World) -> 
     assert write(client, 9000) == (0, 0)
     world.handed_out_below = 0
     assert write(client, 9000, 1) == (0, 1)
-
-
-def batch_of(producer_id: int, sequence: int = 0) -> ProduceRequest:
-    return request(part(bytes(timed_batch(0, producer_id=producer_id, epoch=0, sequence=sequence))))
-
-
-def results(client: Client) -> list[tuple[int, int]]:
-    rows = [answer.responses[0].partition_responses[0] for answer in client.answers()]
-    return [(row.error_code, row.base_offset) for row in rows]
-
-
-def test_a_new_producer_waits_while_its_id_is_asked_for_and_is_not_refused(world: World) -> None:
-    """What follows on its connection comes after it; all others go on, also in the same partition."""
-    world.asks_about_ids = True
-    client, other = world.client(), world.client()
-    client.ask_together([batch_of(7), batch_of(7, 1), batch_of(7, 2)])
-    assert client.answers() == []
-    (answer,) = produce(other, part(batch(b"x")))
-    assert (answer.error_code, answer.base_offset) == (0, 0)
-    world.asks_about_ids = False
-    (question,) = world.id_questions
-    question.callback(None)
-    assert results(client) == [(0, 1), (0, 2), (0, 3)]
-    assert world.replicas.introducing is not None and world.replicas.introducing._waiting_bytes == 0
-
-
-def test_a_producer_that_is_still_unknown_after_the_wait_is_refused_for_now(world: World) -> None:
-    world.asks_about_ids, world.unsure_about_ids = True, 1
-    client = world.client()
-    client.ask_together([batch_of(7), batch_of(7, 1)])
-    world.id_questions[0].callback(None)
-    world.id_questions[1].callback(None)
-    assert results(client) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] * 2
-    assert len(world.id_questions) == 2, "each request waits once"
-    world.asks_about_ids = False
-    assert [write(client, 7, sequence) for sequence in range(2)] == [(0, 0), (0, 1)]
-
-
-def test_a_new_producer_that_closes_its_connection_while_it_waits_writes_nothing(world: World) -> None:
-    world.asks_about_ids = True
-    client = world.client()
-    client.ask_together([batch_of(7), batch_of(7, 1)])
-    client.connection.close("gone")
-    world.id_questions[0].callback(None)
-    assert values_in(world) == 0 and len(world.id_questions) == 1
-
-
-def test_requests_that_wait_for_ids_have_a_bounded_number_of_bytes(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(introducing, "_WAITING_BYTES_MAX", 1000)
-    world.asks_about_ids, world.unsure_about_ids = True, 100
-    clients = [world.client() for _ in range(30)]
-    for number, client in enumerate(clients):
-        client.ask(batch_of(number))
-    waiting = [client.answers() == [] for client in clients]
-    assert waiting == [True] * len(world.id_questions) + [False] * (30 - len(world.id_questions))
-    assert 3 < len(world.id_questions) < 20
 
 
 def test_a_batch_does_not_pass_an_earlier_one_that_was_refused_for_now(world: World) -> None:
