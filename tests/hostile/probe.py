@@ -67,6 +67,12 @@ class Probe:
         self._began_s = 0.0  # processor time of the reactor's thread
         self._thread = 0
         self._sample = b""
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Look no more at what the reactor's thread does. Walking the frames of a thread that runs may crash
+        Python 3.11, so a process that goes on without the probe has to stop it."""
+        self._is_stopped = True
 
     def watch(self, reactor: Any) -> None:
         """Measure from one look at the events to the next. The reactor's iterations are no measure: one goes
@@ -89,7 +95,7 @@ class Probe:
 
     def _watch_long_turns(self) -> None:
         seen, since_s = 0, 0.0
-        while True:
+        while not self._is_stopped:
             time.sleep(_SAMPLE_S)
             if self._count != seen:
                 seen, since_s = self._count, time.monotonic()

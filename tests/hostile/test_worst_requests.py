@@ -139,10 +139,24 @@ class Reactor:
         self._poller.poll()
 
 
-def test_the_probe_sees_a_long_turn_and_where_it_was(tmp_path: Path) -> None:
-    turns = Turns(tmp_path / "turns")
+class Probed(NamedTuple):
+    """A probe in this process, and what it has seen."""
+
+    turns: Turns
+    probe: Probe
+
+
+@pytest.fixture
+def probed(tmp_path: Path) -> Iterator[Probed]:
+    made = Probed(Turns(tmp_path / "turns"), Probe(str(tmp_path / "turns")))
+    yield made
+    made.probe.stop()
+
+
+def test_the_probe_sees_a_long_turn_and_where_it_was(probed: Probed) -> None:
+    turns, probe = probed
     reactor = Reactor(work_s=2 * TURN_MS_MAX / 1000)
-    Probe(str(tmp_path / "turns")).watch(reactor)
+    probe.watch(reactor)
     reactor.turn(3)
     assert turns.longest_ms >= TURN_MS_MAX
     assert "_work" in turns.where
@@ -150,19 +164,19 @@ def test_the_probe_sees_a_long_turn_and_where_it_was(tmp_path: Path) -> None:
     assert (turns.longest_ms, turns.where) == (0, "")
 
 
-def test_the_probe_does_not_count_time_in_which_a_turn_waits(tmp_path: Path) -> None:
-    turns = Turns(tmp_path / "turns")
+def test_the_probe_does_not_count_time_in_which_a_turn_waits(probed: Probed) -> None:
+    turns, probe = probed
     reactor = Reactor(work_s=0, wait_s=0.1)
-    Probe(str(tmp_path / "turns")).watch(reactor)
+    probe.watch(reactor)
     reactor.turn(3)
     assert turns.count == 4
     assert turns.longest_ms < TURN_MS_MAX
 
 
-def test_the_probe_does_not_add_up_turns_that_follow_each_other_without_a_wait(tmp_path: Path) -> None:
-    turns = Turns(tmp_path / "turns")
+def test_the_probe_does_not_add_up_turns_that_follow_each_other_without_a_wait(probed: Probed) -> None:
+    turns, probe = probed
     reactor = Reactor(work_s=TURN_MS_MAX / 1000 / 5)
-    Probe(str(tmp_path / "turns")).watch(reactor)
+    probe.watch(reactor)
     reactor.turn(20)
     assert turns.count == 21
     assert turns.longest_ms < 2 * TURN_MS_MAX

@@ -224,7 +224,7 @@ def test_a_bomb_that_is_in_a_log_already_stays_as_it_is_and_is_told(
     room.start()
 
     assert rows(log) == [(b"bomb", bytes(100_000)), (b"k", b"4")]
-    (message,) = [record.message for record in caplog.records if "keeps all records" in record.message]
+    (message,) = [message for message in caplog.messages if "keeps all records" in message]
     assert "t-0 keeps all records of 1 batches, the first at offset 5" in message
     assert not room.cleaner.uncleanable
 
@@ -386,7 +386,7 @@ def test_the_rate_limit_spreads_the_work(caplog: pytest.LogCaptureFixture) -> No
             room.clock.advance(1)
 
     assert rows(log) == numbered(50)[-1:]
-    (message,) = [record.message for record in caplog.records if "Compacted t-0" in record.message]
+    (message,) = [message for message in caplog.messages if "Compacted t-0" in message]
     assert int(message.split(" in ")[1].split(" ms")[0]) >= 2 * size / 100 * 1000 - 2000
 
 
@@ -404,7 +404,7 @@ def test_a_log_that_cannot_be_compacted_is_skipped_and_examined_and_the_others_a
     assert rows(good) == [(b"a", b"1"), (b"b", b"2"), (b"k", b"2")]
     assert list(room.cleaner.uncleanable) == [bad]
     assert room.suspected == [bad]
-    assert sum("cannot be compacted" in record.message for record in caplog.records) == 1
+    assert sum("cannot be compacted" in message for message in caplog.messages) == 1
     assert not [name for name in room.disk.list(bad.directory) if name.endswith(".cleaned")]
 
     room.disk.rewrite(bad.segments[1].path, 70, 3)
