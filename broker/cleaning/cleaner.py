@@ -36,6 +36,7 @@ from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
 from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 
@@ -347,6 +348,4 @@ class Cleaner:
         delay_s = self._free_s - now_s
         if delay_s < 0.001:
             return succeed(None)
-        pause: Deferred[None] = Deferred()
-        self._clock.callLater(delay_s, pause.callback, None)
-        return pause
+        return pause(self._clock, delay_s)

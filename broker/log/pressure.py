@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.pause import pause
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,6 @@ def retried(clock: Clock, what: str, attempt: Callable[[], Deferred[T]]) -> Defe
         if not is_pressure(failure.value):
             return fail(failure)
         logger.warning("%s failed, next attempt in %g s: %s; %s", what, RETRY_S, failure.value, REMEDY)
-        pause: Deferred[None] = Deferred()
-        clock.callLater(RETRY_S, pause.callback, None)
-        return pause.addCallback(lambda _: retried(clock, what, attempt))
+        return pause(clock, RETRY_S).addCallback(lambda _: retried(clock, what, attempt))
 
     return cast("Deferred[T]", attempt().addErrback(again))

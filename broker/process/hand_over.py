@@ -20,6 +20,7 @@ from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.broker.wiring.cluster import ClusterParts
 from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
@@ -71,9 +72,7 @@ async def _followers_catch_up(replicas: Replicas, timeout_ms: int, clock: Clock)
         behind = [last for last in behind if not last.is_copied()]
         if not behind:
             return
-        turn: Deferred[None] = Deferred()
-        clock.callLater(_POLL_MS / 1000, turn.callback, None)
-        await turn
+        await pause(clock, _POLL_MS / 1000)
     if behind:
         _log.warning(
             "The in-sync followers of %d partitions, the first of them %s, have not copied all records "

@@ -38,6 +38,7 @@ from holdfast_log.coordinator.cluster.log_directories import write_used_director
 from holdfast_log.coordinator.cluster.membership import BrokerIdInUse
 from holdfast_log.coordinator.cluster.neighbourhood import look_around
 from holdfast_log.coordinator.cluster.sasl_secret import sasl_secret
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.zookeeper.interface import AccessDenied
 
@@ -346,7 +347,7 @@ class Broker:
             node.replication.cleaner.stop()
             node.replication.moves.stop()
             node.replication.fetchers.stop()
-            await self._pause(_FLUSH_S)
+            await pause(self._around.clock, _FLUSH_S)
         if self._are_logs_loaded:
             await self._logs.close({} if node is None else node.replication.replicas.high_watermarks())
         if node is not None:
@@ -355,11 +356,6 @@ class Broker:
         if self._is_zookeeper_open:
             await self._around.zookeeper.close()
         _log.info("stopped")
-
-    def _pause(self, seconds: float) -> Deferred[None]:
-        done: Deferred[None] = Deferred()
-        self._around.clock.callLater(seconds, done.callback, None)
-        return done
 
 
 def _log_what_is_kept(start_epoch: int) -> None:

@@ -41,6 +41,7 @@ from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -183,9 +184,8 @@ class LogMoves:
         )  # fmt: skip
         move.copied.clear()
         move.copied_bytes = 0
-        pause: Deferred[None] = Deferred()
-        self._clock.callLater(_RETRY_S, pause.callback, None)
-        return cleaned.addCallback(lambda _: pause)
+        waited = pause(self._clock, _RETRY_S)
+        return cleaned.addCallback(lambda _: waited)
 
     def _disk_failed(self, move: LogMove, error: OSError) -> None:
         """Take the directory offline that has failed. One that is full has not."""
@@ -233,9 +233,7 @@ class LogMoves:
         has_paused = False
         while pause_s := self._pace.pause_s():
             has_paused = True
-            pause: Deferred[None] = Deferred()
-            self._clock.callLater(pause_s, pause.callback, None)
-            await pause
+            await pause(self._clock, pause_s)
             self._check(move)
         return has_paused
 

@@ -32,6 +32,7 @@ from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
 from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 
@@ -95,9 +96,7 @@ class Retention:
         self._work += work
         if self._work >= 1:
             self._work = 0.0
-            turn: Deferred[None] = Deferred()
-            self._clock.callLater(0, turn.callback, None)
-            await turn
+            await pause(self._clock)
 
     def _has(self, partition: Partition) -> bool:
         """Whether the replica is still this broker's, and its log can be used."""

@@ -21,6 +21,7 @@ from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -116,7 +117,7 @@ class Roles:
                 for state in topic.partition_states:
                     if work >= _WORK_PER_TURN:
                         work = 0
-                        await self._next_turn()
+                        await pause(self._clock)
                         self._check_running()
                         check_current()
                     is_known = self._replicas.find(topic.topic_name, state.partition_index) is not None
@@ -139,11 +140,6 @@ class Roles:
     def _check_running(self) -> None:
         if self._is_stopped:
             raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "this broker is stopping")
-
-    def _next_turn(self) -> Deferred[None]:
-        turn: Deferred[None] = Deferred()
-        self._clock.callLater(0, turn.callback, None)
-        return turn
 
     def _apply_state(
         self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: _Begun
@@ -261,7 +257,7 @@ class Roles:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 if errors and len(errors) % _STOPS_PER_TURN == 0:
-                    await self._next_turn()
+                    await pause(self._clock)
                     self._check_running()
                     check_current()
                 code = self._stop(topic.topic_name, topic.topic_id, state)

@@ -19,6 +19,7 @@ from holdfast_log.coordinator.cluster.change_notifications import (
     ChangeNotifications,
 )
 from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.znodes.acls import (
     ACL_FOLDERS,
     ACL_PATTERNS,
@@ -165,15 +166,10 @@ class AccessControlLists(ChangeFollower[ResourcePattern]):
             if first < last:
                 for _, prepare in self._listeners:
                     prepare(some)
-                await self._next_turn()
+                await pause(self._clock)
         self._acls = present
         for on_change, _ in self._listeners:
             on_change(some)
-
-    def _next_turn(self) -> Deferred[None]:
-        turn: Deferred[None] = Deferred()
-        self._clock.callLater(0, turn.callback, None)
-        return turn
 
     # Writing
 

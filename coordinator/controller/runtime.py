@@ -63,6 +63,7 @@ from holdfast_log.coordinator.controller.state import LiveBroker, Snapshot
 from holdfast_log.coordinator.controller.unreadable import ReadingReports, UnreadableTopics
 from holdfast_log.coordinator.controller.waiting_request import WaitingRequest, not_controller
 from holdfast_log.coordinator.controller.znode_requests import ZnodeRequestWatch, read_znode_request
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.raised import raised
 from holdfast_log.coordinator.znodes.brokers import broker_path
 from holdfast_log.coordinator.znodes.json_values import BadZnode
@@ -204,16 +205,13 @@ class ControllerRuntime:
     async def _handle_all(self) -> None:
         while self._events and not self._over:
             await self._handle(self._events.popleft())
-            await self._end_turn()
         self._handling = False
 
     async def _end_turn(self) -> None:
         """Go on in another turn of the reactor if this one has been long: clients are served meanwhile."""
         if self._clock.seconds() - self._turn_began_s < _TURN_S:
             return
-        turn: Deferred[None] = Deferred()
-        self._clock.callLater(0, turn.callback, None)
-        await turn
+        await pause(self._clock)
         self._turn_began_s = self._clock.seconds()
 
     async def _handle(self, event: ControllerEvent) -> None:
@@ -258,7 +256,7 @@ class ControllerRuntime:
             case SetBrokers():
                 self._set_brokers(effect.brokers)
             case Pause():
-                await self._next_turn()
+                await pause(self._clock)
             case CheckRecovery():
                 self._recovery_timer = self._clock.callLater(effect.after_s, self.put, RecoveryCheckDue())
             case AskToYieldLater():
@@ -273,12 +271,6 @@ class ControllerRuntime:
             case AnswerRequest():
                 self._answer(effect)
         return None
-
-    def _next_turn(self) -> Deferred[None]:
-        """Fires in the next turn of the reactor."""
-        turned: Deferred[None] = Deferred()
-        self._clock.callLater(0, turned.callback, None)
-        return turned
 
     def _failed(self, failure: Failure) -> None:
         if self._over:

@@ -15,6 +15,7 @@ from holdfast_log.broker.security.authorizer import AclAuthorizer
 from holdfast_log.broker.security.rules import AclRules, _KindRules
 from holdfast_log.coordinator.cluster import acls as acls_module
 from holdfast_log.coordinator.cluster.acls import AccessControlLists, Acls
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.znodes.acls import acl_path, encode_acls
 from holdfast_log.protocol.acl_bindings import AclBinding, AclEntry, AclFilter, ResourcePattern
 from holdfast_log.protocol.acls import AclOperation, AclPattern, AclPermission, AclResource
@@ -54,20 +55,20 @@ class Broker:
 
     def load(self) -> list[int]:
         """Read all lists. Returns how many patterns each turn of the reactor has compiled."""
-        put, next_turn = _KindRules.put, AccessControlLists._next_turn
+        put, next_turn = _KindRules.put, acls_module.pause
         counts, loaded = [0], []
 
         def counted(rules: _KindRules, pattern: AclPattern, name: str, entries: frozenset[AclEntry]) -> None:
             counts[-1] += 1
             put(rules, pattern, name, entries)
 
-        def turned(lists: AccessControlLists) -> Deferred[None]:
+        def turned(clock: Clock) -> Deferred[None]:
             counts.append(0)
-            return next_turn(lists)
+            return next_turn(clock)
 
         with (
             mock.patch.object(_KindRules, "put", counted),
-            mock.patch.object(AccessControlLists, "_next_turn", turned),
+            mock.patch.object(acls_module, "pause", turned),
         ):
             self.lists.load().addCallback(loaded.append)
             self.clock.advance(0)
@@ -113,8 +114,7 @@ def test_what_allows_is_never_in_force_without_what_denies() -> None:
             (reads(broker.authorizer, "t"), reads(broker.authorizer, "zz"), len(broker.lists.present))
         )
 
-    next_turn = AccessControlLists._next_turn
-    with mock.patch.object(AccessControlLists, "_next_turn", lambda lists: (look(), next_turn(lists))[1]):
+    with mock.patch.object(acls_module, "pause", lambda clock: (look(), pause(clock))[1]):
         broker.load()
     assert seen and set(seen) == {(False, False, 0)}
     assert (reads(broker.authorizer, "t"), reads(broker.authorizer, "zz")) == (True, False)
