@@ -5,7 +5,6 @@ Settings that the request does not name return to their defaults; IncrementalAlt
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -13,7 +12,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
 from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
-from holdfast_log.broker.requests.repeats import repeated
+from holdfast_log.broker.requests.repeats import repeated_resources, resource_named_twice
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.alter_configs import (
@@ -32,13 +31,13 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     rights: ClusterRights
 
     def is_divisible(self, request: AlterConfigsRequest) -> bool:
-        return not _twice(request)
+        return not repeated_resources(request.resources)
 
     def handle(self, context: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
-        twice = _twice(request)
+        twice = repeated_resources(request.resources)
         altered = gatherResults(
             [
-                succeed(_response(each, _named_twice()))
+                succeed(_response(each, resource_named_twice()))
                 if (each.resource_type, each.resource_name) in twice
                 else self._replace(context, each, request.validate_only)
                 for each in request.resources
@@ -71,15 +70,6 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     ) -> AlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
-
-
-def _twice(request: AlterConfigsRequest) -> frozenset[Hashable]:
-    """The resources that the request names more than once."""
-    return repeated((each.resource_type, each.resource_name) for each in request.resources)
-
-
-def _named_twice() -> BrokerError:
-    return BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 def _response(resource: AlterConfigsResource, error: BrokerError | None) -> AlterConfigsResourceResponse:

@@ -7,7 +7,7 @@ brokers. Each broker puts a change into effect when ZooKeeper notifies it. The l
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -16,7 +16,7 @@ from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
 from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
-from holdfast_log.broker.requests.repeats import repeated
+from holdfast_log.broker.requests.repeats import repeated_resources, resource_named_twice
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.changes import SettingChanges, check_is_named_broker
 from holdfast_log.broker.settings.loggers import LoggerLevels
@@ -42,15 +42,15 @@ class IncrementalAlterConfigsHandler(
     rights: ClusterRights
 
     def is_divisible(self, request: IncrementalAlterConfigsRequest) -> bool:
-        return not _twice(request)
+        return not repeated_resources(request.resources)
 
     def handle(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> Deferred[IncrementalAlterConfigsResponse]:
-        twice = _twice(request)
+        twice = repeated_resources(request.resources)
         altered = gatherResults(
             [
-                succeed(_response(each, _named_twice()))
+                succeed(_response(each, resource_named_twice()))
                 if (each.resource_type, each.resource_name) in twice
                 else self._alter(context, each, request.validate_only)
                 for each in request.resources
@@ -111,15 +111,6 @@ class IncrementalAlterConfigsHandler(
     ) -> IncrementalAlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
-
-
-def _twice(request: IncrementalAlterConfigsRequest) -> frozenset[Hashable]:
-    """The resources that the request names more than once."""
-    return repeated((each.resource_type, each.resource_name) for each in request.resources)
-
-
-def _named_twice() -> BrokerError:
-    return BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 def _response(

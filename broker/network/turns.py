@@ -23,7 +23,8 @@ _SIZE_BYTES = SIZE.size
 
 LONG_BYTES = 16 * 1024
 """A request with as many bytes may take long, unless it brings records. It has to wait for its turn if others
-had theirs: several that arrive together would otherwise be one long turn."""
+had theirs: several that arrive together would otherwise be one long turn. One that is not usual is decoded in
+turns (`requests.long_decoding`); fewer bytes have 4,000 elements at most, and usually far fewer."""
 
 _PRODUCE = b"\0\0"
 """How a request begins that brings records: the key of its API."""

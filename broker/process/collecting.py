@@ -12,10 +12,11 @@ from __future__ import annotations
 import gc
 from typing import Protocol
 
+from holdfast_log.broker.process.periodic import Periodic
 from holdfast_log.coordinator.clock import Clock
 
-PERIOD_S = 5.0
-"""Time in seconds after which a cycle of objects that are no longer the youngest is found."""
+PERIOD_MS = 5_000
+"""Time in ms after which a cycle of objects that are no longer the youngest is found."""
 
 THRESHOLDS = (20_000, 5, 1_000_000)
 """As `gc.set_threshold` takes them. A walk over 20,000 objects takes one or two milliseconds. One in five
@@ -39,7 +40,7 @@ class Collecting:
     """Collects the garbage of the process until it ends."""
 
     def __init__(self, clock: Clock, collector: Collector = gc) -> None:
-        self._clock = clock
+        self._periodic = Periodic(clock)
         self._collector = collector
         self._frozen = 0  # objects, after all were walked the last time
 
@@ -47,14 +48,13 @@ class Collecting:
         """The objects built so far live as long as the process: exclude them. Collect from now on."""
         self._walk_all()
         self._collector.set_threshold(*THRESHOLDS)
-        self._clock.callLater(PERIOD_S, self._period)
+        self._periodic.add(PERIOD_MS, self._period)
 
     def _period(self) -> None:
         if self._collector.get_freeze_count() > max(2 * self._frozen, _ALWAYS_KEPT):
             self._walk_all()
         else:
             self._walk_new()
-        self._clock.callLater(PERIOD_S, self._period)
 
     def _walk_all(self) -> None:
         self._collector.unfreeze()

@@ -17,10 +17,12 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
+from holdfast_log.broker.network.turns import LONG_BYTES
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.requests.audit import Denials
 from holdfast_log.broker.requests.authorization import Authorizer, ClientRights
 from holdfast_log.broker.requests.calls import PRODUCE_KEY, ChargedCall, LocalCall, RemoteCall
+from holdfast_log.broker.requests.for_brokers import ForBrokers
 from holdfast_log.broker.requests.handler import (
     Answer,
     Begun,
@@ -28,12 +30,11 @@ from holdfast_log.broker.requests.handler import (
     RequestContext,
     Shortcut,
 )
-from holdfast_log.broker.requests.long_decoding import LONG_BYTES, LongDecoding
+from holdfast_log.broker.requests.long_decoding import LongDecoding
 from holdfast_log.broker.requests.parts import PART_BYTES, Division, PartedRequests, division_of
 from holdfast_log.broker.requests.times import RequestTimes
 from holdfast_log.clients.boot_clock import boot_s
 from holdfast_log.coordinator.repeated_log import RepeatedLog
-from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.api import API_VERSIONS_KEY, Api, Request, Response
 from holdfast_log.protocol.catalog import APIS
 from holdfast_log.protocol.compiled import (
@@ -64,7 +65,6 @@ _log = logging.getLogger(__name__)
 
 AnyHandler: TypeAlias = "Handler[Any, Any]"
 
-_ONLY_BROKERS = "only brokers may send this request, on their own listener or with the cluster's secret"
 FETCH_KEY = 1
 _FETCH_WITH_REPLICA_STATE = 15
 CLIENT_BYTES_MAX = 16 * 1024 * 1024
@@ -104,25 +104,6 @@ class _Received(NamedTuple):
     correlation_id: int
     reply: ReplySlot
     size: int
-
-
-class ForBrokers(Handler[Any, Any]):
-    """Refuses the requests of an internal API: takes the place of its handler for clients."""
-
-    def __init__(self, handler: AnyHandler) -> None:
-        self.request = handler.request  # type: ignore[misc]
-        self._handler = handler
-
-    def handle(self, context: RequestContext, request: Request[Any]) -> None:
-        context.note_refused(
-            "requests of clients that are for brokers only", f"{request.api.name} is for brokers"
-        )
-        # Denied for the audit log, if so. It is refused in any case: a right does not make it a broker.
-        context.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
-        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _ONLY_BROKERS)
-
-    def failed(self, context: RequestContext, request: Request[Any], error: BrokerError) -> Response | None:
-        return self._handler.failed(context, request, error)
 
 
 class Dispatcher:

@@ -15,9 +15,6 @@ from holdfast_log.broker.network.rotation import SLICE_S
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.schema import MalformedMessage
 
-LONG_BYTES = 16 * 1024
-"""Requests with fewer bytes are decoded at once: they have 4,000 elements at most, and usually far fewer."""
-
 
 class LongDecoding:
     """One request that is being decoded. `decoded` is called with it, and with the seconds that decoding has

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast_log.broker.process.collecting import PERIOD_S, THRESHOLDS, Collecting
+from holdfast_log.broker.process.collecting import PERIOD_MS, THRESHOLDS, Collecting
 
 
 class FakeCollector:
@@ -44,7 +44,7 @@ def test_each_period_walks_what_is_new() -> None:
     assert collector.thresholds == THRESHOLDS
     for _ in range(3):
         collector.objects += 1000
-        clock.advance(PERIOD_S)
+        clock.advance(PERIOD_MS / 1000)
     assert collector.walked == [300_000, 1000, 1000, 1000]
 
 
@@ -53,10 +53,10 @@ def test_all_are_walked_when_they_have_become_twice_as_many() -> None:
     Collecting(clock, collector).begin()
     for _ in range(4):
         collector.objects += 100_000
-        clock.advance(PERIOD_S)
-    clock.advance(PERIOD_S)
+        clock.advance(PERIOD_MS / 1000)
+    clock.advance(PERIOD_MS / 1000)
     collector.objects += 50_000
-    clock.advance(PERIOD_S)
+    clock.advance(PERIOD_MS / 1000)
     assert collector.walked == [300_000, 100_000, 100_000, 100_000, 100_000, 700_000, 50_000]
 
 
@@ -64,8 +64,8 @@ def test_few_objects_are_not_walked_again() -> None:
     clock, collector = Clock(), FakeCollector(10_000)
     Collecting(clock, collector).begin()
     collector.objects = 100_000
-    clock.advance(PERIOD_S)
-    clock.advance(PERIOD_S)
+    clock.advance(PERIOD_MS / 1000)
+    clock.advance(PERIOD_MS / 1000)
     assert collector.walked == [10_000, 90_000, 0]
 
 
@@ -90,13 +90,13 @@ def test_pythons_own_collector_finds_cycles_of_new_objects_and_later_of_frozen_o
     first, second = Node(), Node()
     first.other, second.other = second, first
     gone = weakref.ref(first)
-    clock.advance(PERIOD_S)  # The cycle is in use, and is frozen.
+    clock.advance(PERIOD_MS / 1000)  # The cycle is in use, and is frozen.
     del first, second
     assert gone() is not None
-    clock.advance(PERIOD_S)
+    clock.advance(PERIOD_MS / 1000)
     assert gone() is not None
     collecting._frozen = 0  # As if there were far more objects than before.
     kept = [[] for _ in range(200_001)]  # type: ignore[var-annotated]
-    clock.advance(PERIOD_S)
-    clock.advance(PERIOD_S)
+    clock.advance(PERIOD_MS / 1000)
+    clock.advance(PERIOD_MS / 1000)
     assert gone() is None and kept

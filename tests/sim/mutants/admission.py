@@ -20,7 +20,8 @@ from holdfast_log.broker.network.listener import Listeners
 from holdfast_log.broker.network.strangers import Strangers
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.replication.fetch_sessions import FetchReader, FetchSessions
-from holdfast_log.broker.requests.dispatch import Dispatcher, ForBrokers
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.requests.for_brokers import ForBrokers
 from holdfast_log.broker.requests.handler import RequestContext
 from holdfast_log.broker.wiring.quotas import BROKER_CLIENT_ID
 from holdfast_log.protocol.api import Request
