@@ -592,6 +592,46 @@ note_end(const Session *session)
     return failed ? -1 : 0;
 }
 
+/* The call ---------------------------------------------------------------------------------------------------- */
+
+/* Begins the request that `begin` is called with, behind the broker: connection, frame, version, position, correlation id.
+ * 1, 0, or -1 after an error. Unless it is an error, `frame` has to be released. */
+static inline int
+open_request(PyObject *const *args, Py_ssize_t count, Py_buffer *frame, Wanted *wanted, int *correlation_id)
+{
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError, "begin takes 6 arguments");
+        return -1;
+    }
+    long version = PyLong_AsLong(args[3]);
+    Py_ssize_t position = PyLong_AsSsize_t(args[4]);
+    *correlation_id = (int)PyLong_AsLong(args[5]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[2], frame, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    *wanted = (Wanted){.version = (int)version};
+    if (version < FIRST_VERSION || version > LAST_VERSION || position < 0 || position > frame->len) {
+        return 0;
+    }
+    const uint8_t *body = frame->buf;
+    wanted->cursor = (Cursor){body + position, body + frame->len, version >= FLEXIBLE_FROM};
+    return 1;
+}
+
+/* Whether the client of a connection may read a topic: 1, 0, or -1 after an error. `judge` is None where clients have no
+ * rights. */
+static inline int
+may_read(PyObject *judge, PyObject *connection, PyObject *topic)
+{
+    if (judge == Py_None) {
+        return 1;
+    }
+    PyObject *answer = PyObject_CallFunctionObjArgs(judge, connection, topic, NULL);
+    int may = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return may;
+}
+
 /* The module -------------------------------------------------------------------------------------------------- */
 
 static inline int

@@ -163,19 +163,6 @@ take_member(Row *row, int is_named)
     return found;
 }
 
-/* Whether a client may read a topic, where clients have rights. */
-static int
-may_read(const Broker *broker, PyObject *connection, PyObject *topic)
-{
-    if (broker->may_read == Py_None) {
-        return 1;
-    }
-    PyObject *answer = PyObject_CallFunctionObjArgs(broker->may_read, connection, topic, NULL);
-    int may = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    return may;
-}
-
 /* Reads the partitions of one topic, and finds each. */
 static int
 read_partitions(Wanted *wanted, const Broker *broker, PyObject *session, PyObject *topic, PyObject *topic_id, Rows *rows)
@@ -224,7 +211,7 @@ read_all_topics(Wanted *wanted, const Broker *broker, PyObject *connection, PyOb
         PyObject *topic = NULL, *topic_id = NULL;
         found = read_topic(wanted) < 0 ? 0 : find_topic(wanted, broker->name_of, &topic, &topic_id);
         if (found == 1) {
-            found = may_read(broker, connection, topic);
+            found = may_read(broker->may_read, connection, topic);
         }
         if (found == 1) {
             found = read_partitions(wanted, broker, session, topic, topic_id, rows);
@@ -794,7 +781,7 @@ find_rows(Reads *reads, Wanted *wanted, const Broker *broker, PyObject *connecti
     }
     clear_rows(&named);
     for (Py_ssize_t index = 0; found == 1 && index < reads->rows.count; index++) {
-        found = may_read(broker, connection, reads->rows.rows[index].topic);
+        found = may_read(broker->may_read, connection, reads->rows.rows[index].topic);
     }
     return found;
 }
@@ -848,25 +835,21 @@ static PyObject *
 begin(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     Broker broker;
+    Wanted wanted;
     Py_buffer frame;
-    if (count != 6) {
-        PyErr_SetString(PyExc_TypeError, "begin takes 6 arguments");
+    int correlation_id, is_usual = open_request(args, count, &frame, &wanted, &correlation_id);
+    if (is_usual < 0) {
         return NULL;
     }
-    long version = PyLong_AsLong(args[3]), correlation_id = PyLong_AsLong(args[5]);
-    Py_ssize_t position = PyLong_AsSsize_t(args[4]);
-    if (PyErr_Occurred() || read_broker(args[0], &broker) < 0 || PyObject_GetBuffer(args[2], &frame, PyBUF_SIMPLE) < 0) {
+    if (read_broker(args[0], &broker) < 0) {
+        PyBuffer_Release(&frame);
         return NULL;
     }
-    Wanted wanted = {.version = (int)version};
     PyObject *outcome = NULL;
-    int is_usual = version >= FIRST_VERSION && version <= LAST_VERSION && position >= 0 && position <= frame.len;
     if (is_usual) {
-        const uint8_t *body = frame.buf;
-        wanted.cursor = (Cursor){body + position, body + frame.len, version >= FLEXIBLE_FROM};
         is_usual = read_head(&wanted) == 0;
     }
-    Reads *reads = is_usual ? new_reads(&broker, &wanted, (int)correlation_id) : NULL;
+    Reads *reads = is_usual ? new_reads(&broker, &wanted, correlation_id) : NULL;
     if (is_usual) {
         is_usual = reads == NULL ? -1 : find_rows(reads, &wanted, &broker, args[1]);
     }

@@ -1142,19 +1142,6 @@ wish_of(long long offset, long long max_bytes)
     return wish;
 }
 
-/* Whether the client of a connection may read a topic, where clients have rights: 1, 0, or -1 after an error. */
-static int
-may_read(const Broker *broker, PyObject *connection, PyObject *topic)
-{
-    if (broker->may_read == Py_None) {
-        return 1;
-    }
-    PyObject *answer = PyObject_CallFunctionObjArgs(broker->may_read, connection, topic, NULL);
-    int may = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    return may;
-}
-
 /* The answer, a fetch to be kept, None if the fetch is unusual, or NULL after an error. A fetch of a client that has
  * rights is not kept: they may end before there are records for it, so Python judges it again then. */
 static PyObject *
@@ -1212,24 +1199,18 @@ begin(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Broker broker;
     Wanted wanted;
     Py_buffer frame;
-    if (count != 6) {
-        PyErr_SetString(PyExc_TypeError, "begin takes 6 arguments");
+    int correlation_id, is_usual = open_request(args, count, &frame, &wanted, &correlation_id);
+    if (is_usual < 0) {
         return NULL;
     }
-    long version = PyLong_AsLong(args[3]), correlation_id = PyLong_AsLong(args[5]);
-    Py_ssize_t position = PyLong_AsSsize_t(args[4]);
-    if (PyErr_Occurred() || read_broker(args[0], &broker) < 0 || PyObject_GetBuffer(args[2], &frame, PyBUF_SIMPLE) < 0) {
+    if (read_broker(args[0], &broker) < 0) {
+        PyBuffer_Release(&frame);
         return NULL;
     }
-    memset(&wanted, 0, sizeof wanted);
-    wanted.version = (int)version;
     PyObject *outcome = NULL;
-    Asked asked = {.version = (int)version, .correlation_id = (int)correlation_id};
+    Asked asked = {.version = wanted.version, .correlation_id = correlation_id};
     Session session = {broker.sessions, broker.clock_s, NULL, NULL};
-    int is_usual = version >= FIRST_VERSION && version <= LAST_VERSION && position >= 0 && position <= frame.len;
     if (is_usual) {
-        const uint8_t *begin = frame.buf;
-        wanted.cursor = (Cursor){begin + position, begin + frame.len, version >= FLEXIBLE_FROM};
         is_usual = read_request(&wanted) == 0;
         asked.session_id = wanted.session_id;
     }
@@ -1247,7 +1228,7 @@ begin(PyObject *module, PyObject *const *args, Py_ssize_t count)
         is_usual = find_partition(&wanted, broker.topics, asked.topic, asked.topic_id, &asked.partition);
     }
     if (is_usual == 1) {
-        is_usual = may_read(&broker, args[1], asked.topic);
+        is_usual = may_read(broker.may_read, args[1], asked.topic);
     }
     if (is_usual == 1) {
         outcome = begin_reading(&broker, &wanted, &asked, args[1], &session);
