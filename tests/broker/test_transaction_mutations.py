@@ -29,6 +29,7 @@ from tests.broker.log import test_transactions as of_log
 from tests.broker.replication import test_transactions as of_leader
 from tests.broker.transactions import test_end_txn as of_end
 from tests.broker.world import World
+from tests.missed import assert_missed
 from tests.models.logs import sim_disk
 
 Check = Callable[[Path], None]
@@ -236,11 +237,10 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
 def test_a_rule_that_is_taken_away_is_missed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, attribute, mutant, check = MUTATIONS[name]
-    check(tmp_path / "sound")
-    monkeypatch.setattr(place, attribute, mutant)
-    with pytest.raises((AssertionError, ValueError, KeyError)):
-        check(tmp_path / "mutated")
+    *rule, check = MUTATIONS[name]
+    directories = iter((tmp_path / "sound", tmp_path / "mutated"))
+    caught = (AssertionError, ValueError, KeyError)
+    assert_missed(monkeypatch, caught, *rule, lambda: check(next(directories)))
 
 
 def test_the_search_is_the_one_that_readers_use() -> None:

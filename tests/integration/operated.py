@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.coordinator.tools.zookeeper_process import free_port
@@ -117,6 +117,20 @@ class Operated:
         subprocess.run(
             command, cwd=self.directory, env=self._environment, capture_output=True, timeout=TIMEOUT_S
         )
+
+    def start(self) -> None:
+        """Start ZooKeeper and the first three brokers."""
+        self.run(
+            "scripts/zookeeper-server-start.sh -daemon config/zookeeper.properties\n"
+            "for id in 1 2 3; do scripts/server-start.sh -daemon config/server-$id.properties & done; wait\n"
+        )
+
+    def start_with_orders(self) -> None:
+        """As `start`, and write the topic of orders, with segments of a few records."""
+        self.start()
+        with self.admin() as admin:
+            admin.create_topics([NewTopic(ORDERS, 4, 3, {"segment.bytes": "10000"})])
+        self.produce(RECORDS)
 
     def admin(self) -> Admin:
         return Admin({"bootstrap.servers": self.brokers})

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_log.clients.admin import NewTopic
 from tests.integration.operated import HOME, LIMIT_S, ORDERS, RECORDS, Operated, blocks, operating
 
 PAGE = (HOME / "docs" / "log-directories.md").read_text()
@@ -42,13 +41,7 @@ def sizes(operated: Operated, name: str) -> dict[str, int]:
 
 @pytest.mark.timeout(LIMIT_S)
 def test_the_procedures_of_the_page_do_what_they_say(operated: Operated) -> None:
-    operated.run(
-        "scripts/zookeeper-server-start.sh -daemon config/zookeeper.properties\n"
-        "for id in 1 2 3; do scripts/server-start.sh -daemon config/server-$id.properties & done; wait\n"
-    )
-    with operated.admin() as admin:
-        admin.create_topics([NewTopic(ORDERS, 4, 3, {"segment.bytes": "10000"})])
-    operated.produce(RECORDS)
+    operated.start_with_orders()
 
     follow(operated, "Adding a disk")
     assert len(sizes(operated, "server-1")) == 4

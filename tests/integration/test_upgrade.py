@@ -144,10 +144,7 @@ def upgraded(tmp_path: Path, earlier: Path) -> Iterator[Operated]:
 
 @pytest.mark.timeout(LIMIT_S)
 def test_a_cluster_under_load_is_upgraded_and_goes_back(upgraded: Operated) -> None:
-    upgraded.run(
-        "scripts/zookeeper-server-start.sh -daemon config/zookeeper.properties\n"
-        "for id in 1 2 3; do scripts/server-start.sh -daemon config/server-$id.properties & done; wait\n"
-    )
+    upgraded.start()
     with upgraded.admin() as admin:
         admin.create_topics([NewTopic(ORDERS, 4, 3), NewTopic(JOURNAL, 1, 3)])
     load = Load(upgraded.brokers)

@@ -20,6 +20,7 @@ from holdfast_log.testing import FakeCluster
 from tests.clients.transactions import test_transactions as of_transactions
 from tests.clients.transactions import test_version_2 as of_version_2
 from tests.clients.transactions.conftest import two_accounts
+from tests.missed import assert_missed
 
 Check = Callable[[], None]
 CAUGHT = (AssertionError, BrokerError, ClientError)
@@ -197,8 +198,4 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_rule_of_producers_that_is_taken_away_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, attribute, mutant, check = MUTATIONS[name]
-    check()
-    monkeypatch.setattr(place, attribute, mutant)
-    with pytest.raises(CAUGHT):
-        check()
+    assert_missed(monkeypatch, CAUGHT, *MUTATIONS[name])

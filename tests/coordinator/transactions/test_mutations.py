@@ -31,6 +31,7 @@ from tests.coordinator.groups import test_pending_offsets as of_offsets
 from tests.coordinator.groups.world import GroupWorld
 from tests.coordinator.transactions import test_durable_decisions as of_decisions
 from tests.coordinator.transactions import test_shard as of_shard
+from tests.missed import assert_missed
 
 Check = Callable[[], None]
 
@@ -203,8 +204,4 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_rule_that_is_taken_away_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, attribute, mutant, check = MUTATIONS[name]
-    check()
-    monkeypatch.setattr(place, attribute, mutant)
-    with pytest.raises((AssertionError, ValueError, KeyError)):
-        check()
+    assert_missed(monkeypatch, (AssertionError, ValueError, KeyError), *MUTATIONS[name])
