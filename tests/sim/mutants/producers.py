@@ -85,7 +85,7 @@ def _bound_no_index_density() -> Sequence[Patch]:
 
 
 def _alter_one_thing_many_times() -> Sequence[Patch]:
-    return [(incremental_alter_configs, "repeated", lambda things: frozenset())]
+    return [(incremental_alter_configs, "repeated_resources", lambda resources: frozenset())]
 
 
 def _give_everybody_any_quota() -> Sequence[Patch]:
