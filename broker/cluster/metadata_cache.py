@@ -12,6 +12,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.coordinator.znodes.controller import FinalizedFeatures
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -23,6 +24,9 @@ LEADER_DURING_DELETE = -2
 """The leader in UpdateMetadata of a partition that is being deleted."""
 
 NO_LEADER = -1
+
+NOT_DECIDED = -1
+"""The epoch of features on which no controller is known to have decided."""
 
 ZERO_ID = uuid.UUID(int=0)
 
@@ -80,6 +84,7 @@ class MetadataCache:
         self.topics: dict[str, TopicMetadata] = {}
         self.controller_id = -1
         self.controller_epoch = -1
+        self._features: FinalizedFeatures | None = None
         self._names: dict[uuid.UUID, str] = {}
         self._awaited: list[Deferred[None]] = []
         self._listeners: list[TopicListener] = []
@@ -91,6 +96,12 @@ class MetadataCache:
     def has_been_updated(self) -> bool:
         """Whether a controller has described the cluster to this broker since it started."""
         return self.controller_epoch >= 0
+
+    def features(self, own_transaction_version: int) -> FinalizedFeatures:
+        """The features that the cluster has decided on. Before a controller has said so, those of this broker
+        alone, with the epoch `NOT_DECIDED`: it offers what its file says, for clients that know of it from
+        other brokers, and Kafka's clients conclude nothing from it."""
+        return self._features or FinalizedFeatures(own_transaction_version, NOT_DECIDED)
 
     def next_update(self) -> Deferred[None]:
         """Fires at the controller's next update."""
@@ -155,6 +166,8 @@ class MetadataCache:
         # A request without brokers updates partitions only; one with brokers lists all live brokers.
         if request.live_brokers:
             self.brokers = {broker.id: _node(broker) for broker in request.live_brokers}
+        if request.finalized_features_epoch != NOT_DECIDED:
+            self._features = FinalizedFeatures(request.transaction_version, request.finalized_features_epoch)
         gone, grown = [], []
         for topic in request.topic_states:
             name = topic.topic_name

@@ -1,6 +1,6 @@
 """UpdateFeatures (key 57): change the versions of features that the cluster has decided on (KIP-584).
 
-Holdfast decides on them by settings in the files of the brokers, so no request changes one. As in Kafka with
+Holdfast decides on them by settings in the files of all brokers, so no request changes one. As in Kafka with
 ZooKeeper, an update is answered INVALID_REQUEST; one to the version that is in force changes nothing and is
 accepted.
 
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
-from holdfast_log.broker.requests.features import FEATURES, TRANSACTION_VERSION, finalized_features
+from holdfast_log.broker.requests.features import FEATURES, finalized_features
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.transactions.settings import TransactionVersionSetting
+from holdfast_log.coordinator.znodes.brokers import TRANSACTION_VERSION
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -30,6 +32,7 @@ _FIRST_VERSION_WITH_ONE_ERROR = 2
 class UpdateFeaturesHandler(Handler[UpdateFeaturesRequest, UpdateFeaturesResponse]):
     request = UpdateFeaturesRequest
     rights: ClusterRights
+    metadata: MetadataCache
     transactions: TransactionVersionSetting
 
     def handle(self, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
@@ -52,7 +55,8 @@ class UpdateFeaturesHandler(Handler[UpdateFeaturesRequest, UpdateFeaturesRespons
     def _refusal(self, update: FeatureUpdateKey) -> str | None:
         if update.feature not in FEATURES:
             return "this cluster has no such feature: ApiVersions lists those that it has"
-        present = finalized_features(self.transactions.version).get(update.feature, 0)
+        features = self.metadata.features(self.transactions.version)
+        present = finalized_features(features.transaction_version).get(update.feature, 0)
         if update.feature == TRANSACTION_VERSION and max(update.max_version_level, 0) == present:
             return None
         if update.feature == TRANSACTION_VERSION:

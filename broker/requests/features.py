@@ -1,17 +1,14 @@
 """The features that this broker announces in its answer to ApiVersions (KIP-584): its own beyond Kafka, and
-the version of transactions."""
+the version of transactions, on which the controller decides by what all brokers' files say."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION
+from holdfast_log.coordinator.znodes.brokers import TRANSACTION_VERSION
 from holdfast_log.protocol.api import Api
 from holdfast_log.protocol.fields import Versions
-
-TRANSACTION_VERSION = "transaction.version"
-"""Kafka's feature. From 2 on producers get a new epoch with each transaction, and do not name its partitions
-beforehand (KIP-890)."""
 
 FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.groups": (1, 1),

@@ -54,6 +54,7 @@ from holdfast_log.coordinator.znodes.brokers import (
     NO_EPOCH,
     PROTOCOL,
     REPLICA_LOG_INFO,
+    TRANSACTION_VERSION,
     YIELDS_LEADERSHIP,
     BrokerInfo,
     RegisteredEndpoint,
@@ -82,6 +83,7 @@ class ClusterSettings:
     partitions_per_topic: Annotated[int, "topic.partitions.max"]
     partitions_per_broker: Annotated[int, "broker.partitions.max"]
     protocol: Annotated[int, "inter.broker.protocol.version"]
+    transaction_version: Annotated[int, "transaction.version"]
 
 
 @settings_group(ROWS)
@@ -313,6 +315,7 @@ def _info(
             ELIGIBLE_LEADERS: (1, 1),
             PROTOCOL: (OLDEST, NEWEST),
             REPLICA_LOG_INFO: (1, 1),
+            TRANSACTION_VERSION: (0, settings.transaction_version),
             YIELDS_LEADERSHIP: (1, 1),
         },
         previous_start_epoch=next(iter(lineage), NO_EPOCH),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast_log.coordinator.controller.state import LiveBroker
+from holdfast_log.coordinator.znodes.controller import FeatureRecord
 from holdfast_log.coordinator.znodes.topics import PartitionState, TopicAssignment
 from holdfast_log.protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -135,12 +136,14 @@ class SetBrokers:
 
 @dataclass(frozen=True, slots=True)
 class RecordBrokers:
-    """Write to ZooKeeper, by broker id, the start epochs of the broker processes whose start was handled.
+    """Write to ZooKeeper, by broker id, the start epochs of the broker processes whose start was handled, and
+    what is decided about features.
 
     A later controller recognises by it which brokers have restarted since. No result.
     """
 
     epochs: Mapping[int, int]
+    features: FeatureRecord
 
 
 @dataclass(frozen=True, slots=True)

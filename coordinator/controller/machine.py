@@ -46,6 +46,7 @@ from holdfast_log.coordinator.controller.events import (
     YieldDue,
     ZnodeRequested,
 )
+from holdfast_log.coordinator.controller.features import decide
 from holdfast_log.coordinator.controller.isr import InSyncSets
 from holdfast_log.coordinator.controller.leaders import ELECTION_PENDING, Leaders
 from holdfast_log.coordinator.controller.partition_limits import PartitionLimits
@@ -174,6 +175,7 @@ class Controller:
         """Take over: finish what the last controller left undone, then send every broker the full state."""
         state = self.state
         self._recorded_epochs = snapshot.recorded_epochs
+        state.features = snapshot.features
         state.brokers = dict(snapshot.brokers)
         state.unreadable = dict(snapshot.unreadable)
         state.first_leader_epoch = snapshot.first_leader_epoch
@@ -271,6 +273,7 @@ class Controller:
 
     def _record(self, brokers: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
         """Record that the start of these brokers is handled: no partition state relies on an earlier process.
+        Decide on features, and tell all brokers once that is recorded.
 
         Brokers that have gone stay in the record: one that returns as the same process has lost nothing.
         Nothing is recorded while a topic is unreadable, as its states may rely on earlier processes.
@@ -279,9 +282,13 @@ class Controller:
             return
         epochs = {broker_id: broker.start_epoch for broker_id, broker in brokers.items()}
         epochs = {**(self._recorded_epochs or {}), **epochs}
-        if epochs != self._recorded_epochs:
-            yield RecordBrokers(epochs)
-            self._recorded_epochs = epochs
+        before, state = self.state.features, self.state
+        features = decide(before, brokers, state.partitions_on)
+        if epochs != self._recorded_epochs or features != before:
+            yield RecordBrokers(epochs, features)
+            self._recorded_epochs, state.features = epochs, features
+        if features.finalized != before.finalized:
+            self._batch.metadata(())
 
     def _brokers_changed(self, now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
         """Handle brokers that have gone, come or registered again.

@@ -9,7 +9,12 @@ from holdfast_log.coordinator.controller.state import LiveBroker, PartitionRecor
 from holdfast_log.coordinator.controller.topic_rules import NAME_LENGTH_MAX, is_legal_name
 from holdfast_log.coordinator.znodes.admin import DELETE_TOPICS
 from holdfast_log.coordinator.znodes.brokers import BROKER_IDS, broker_path, decode_broker, decode_broker_id
-from holdfast_log.coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
+from holdfast_log.coordinator.znodes.controller import (
+    CONTROLLER_BROKERS,
+    FeatureRecord,
+    decode_controller_brokers,
+    decode_recorded_features,
+)
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.znodes.leader_epochs import FIRST_LEADER_EPOCH, decode_first_leader_epoch
 from holdfast_log.coordinator.znodes.topics import (
@@ -150,13 +155,21 @@ async def _read_states(session: ZooKeeperSession, topics: Mapping[str, Topic]) -
     return errors
 
 
-async def read_recorded_epochs(session: ZooKeeperSession) -> dict[int, int] | None:
-    """The start epochs that the last controller recorded; None if there are none or they are malformed."""
+async def read_record(session: ZooKeeperSession) -> tuple[dict[int, int] | None, FeatureRecord]:
+    """What the last controller recorded: start epochs, None if there are none or they are malformed; and
+    features, of which the same is true."""
     try:
         data, _ = await session.get(CONTROLLER_BROKERS)
-        return decode_controller_brokers(data)
-    except (NoNode, BadZnode):
-        return None
+    except NoNode:
+        return None, FeatureRecord()
+    try:
+        epochs = decode_controller_brokers(data)
+    except BadZnode:
+        return None, FeatureRecord()
+    try:
+        return epochs, decode_recorded_features(data)
+    except BadZnode:
+        return epochs, FeatureRecord()
 
 
 async def read_first_leader_epoch(session: ZooKeeperSession) -> int:

@@ -219,12 +219,15 @@ class RequestBatch:
     def _metadata_request(
         self, broker_id: int, topics: list[UpdateMetadataTopicState], live_brokers: list[UpdateMetadataBroker]
     ) -> UpdateMetadataRequest:
+        decided = self._state.features.finalized
         return UpdateMetadataRequest(
             controller_id=self._state.controller_id,
             controller_epoch=self._state.controller_epoch,
             broker_epoch=self._broker_epoch(broker_id),
             topic_states=topics,
             live_brokers=live_brokers,
+            finalized_features_epoch=NO_EPOCH if decided is None else decided.epoch,
+            transaction_version=0 if decided is None else decided.transaction_version,
         )
 
     def _metadata_state(self, at: TopicPartition, number: int) -> UpdateMetadataPartitionState:

@@ -56,7 +56,7 @@ from holdfast_log.coordinator.controller.reads import (
     read_brokers,
     read_deletions,
     read_first_leader_epoch,
-    read_recorded_epochs,
+    read_record,
     read_topics,
 )
 from holdfast_log.coordinator.controller.state import LiveBroker, Snapshot
@@ -175,7 +175,7 @@ class ControllerRuntime:
     async def _begin(self) -> None:
         session = self.term.session
         # Read before the brokers, so that the record is never newer than the list of brokers.
-        recorded = await read_recorded_epochs(session)
+        recorded, features = await read_record(session)
         brokers = await self._read_brokers()
         topics, unreadable = await read_topics(session, self._policy.new_topic_id)
         deleting = await read_deletions(session)
@@ -189,7 +189,8 @@ class ControllerRuntime:
         self._arm_balance()
         self._turn_began_s = self._clock.seconds()
         set_aside = {name: "; ".join(errors.values()) for name, errors in unreadable.items()}
-        await self._handle(Elected(Snapshot(brokers, topics, deleting, recorded, set_aside, first_epoch)))
+        snapshot = Snapshot(brokers, topics, deleting, recorded, set_aside, first_epoch, features)
+        await self._handle(Elected(snapshot))
         self._orders.begin()
         self._unreadable.begin(unreadable)
         self._handling = False
@@ -262,7 +263,7 @@ class ControllerRuntime:
             case AskToYieldLater():
                 self._yield_timer = self._clock.callLater(effect.after_s, self.put, YieldDue())
             case RecordBrokers():
-                await writes.record_brokers(self.term, effect.epochs)
+                await writes.record_brokers(self.term, effect.epochs, effect.features)
             case SendToBrokers():
                 for broker_id, request in effect.requests:
                     answered = self._channels[broker_id].send(request)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast_log.coordinator.placement import ReplicaAssignment, Site
 from holdfast_log.coordinator.znodes.brokers import NO_EPOCH, BrokerInfo
+from holdfast_log.coordinator.znodes.controller import FeatureRecord
 from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState, TopicAssignment
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -90,6 +91,7 @@ class Snapshot:
     `recorded_epochs` are the start epochs that the last controller recorded (`RecordBrokers`), or None.
     `unreadable` has the topics with znodes that cannot be decoded, each with a sentence that says which and
     why; they are not in `topics`. `first_leader_epoch` is the leader epoch in which new partitions begin.
+    `features` is what the last controller recorded about them.
     """
 
     brokers: Mapping[int, LiveBroker]
@@ -98,6 +100,7 @@ class Snapshot:
     recorded_epochs: Mapping[int, int] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
     first_leader_epoch: int = 0
+    features: FeatureRecord = field(default_factory=FeatureRecord)
 
 
 class ControllerState:
@@ -107,6 +110,7 @@ class ControllerState:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
         self.brokers: dict[int, LiveBroker] = {}
+        self.features = FeatureRecord()
         self.shutting_down: dict[int, None] = {}
         self.offline_replicas: dict[int, dict[TopicPartition, None]] = {}
         """Replicas whose log directory has failed, by broker id."""

@@ -24,7 +24,11 @@ from holdfast_log.coordinator.znodes.configs import (
     encode_config,
     encode_config_change,
 )
-from holdfast_log.coordinator.znodes.controller import CONTROLLER_BROKERS, encode_controller_brokers
+from holdfast_log.coordinator.znodes.controller import (
+    CONTROLLER_BROKERS,
+    FeatureRecord,
+    encode_controller_brokers,
+)
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.znodes.leader_epochs import (
     FIRST_LEADER_EPOCH,
@@ -203,9 +207,9 @@ async def remove_znode_requests(term: Term, paths: Sequence[str]) -> None:
             _raise_unless(error, NoNode)  # Removed by our attempt before a lost connection.
 
 
-async def record_brokers(term: Term, epochs: Mapping[int, int]) -> None:
-    """Replace the recorded start epochs of brokers."""
-    path, data = CONTROLLER_BROKERS, encode_controller_brokers(epochs)
+async def record_brokers(term: Term, epochs: Mapping[int, int], features: FeatureRecord) -> None:
+    """Replace the recorded start epochs and features of brokers."""
+    path, data = CONTROLLER_BROKERS, encode_controller_brokers(epochs, features)
     while True:
         there = await term.session.exists(path)
         operation = Create(path, data) if there is None else SetData(path, data, there.version)

@@ -29,6 +29,10 @@ PROTOCOL = "holdfast.inter.broker.protocol"
 """The feature whose versions are those of the protocol between brokers that a broker speaks. One that does
 not announce it speaks version 1."""
 
+TRANSACTION_VERSION = "transaction.version"
+"""Kafka's feature. From 2 on producers get a new epoch with each transaction, and do not name its partitions
+beforehand (KIP-890). A broker registers the versions up to the one that its file sets."""
+
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from holdfast_log.coordinator.znodes.brokers import TRANSACTION_VERSION
 from holdfast_log.coordinator.znodes.json_values import (
     WRONG_SHAPE,
     BadZnode,
@@ -16,6 +19,24 @@ from holdfast_log.coordinator.znodes.json_values import (
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CONTROLLER_BROKERS = "/controller_brokers"
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizedFeatures:
+    """What the cluster has decided on: the version of transactions. Each other decision has a higher `epoch`,
+    from 1 on, by which clients recognise the latest (KIP-584)."""
+
+    transaction_version: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRecord:
+    """The version of transactions up to which each broker goes that was ever seen to say so, by its id, and
+    what was decided; None if nothing was."""
+
+    transaction_versions: Mapping[int, int] = field(default_factory=dict)
+    finalized: FinalizedFeatures | None = None
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
@@ -42,14 +63,22 @@ def decode_controller_epoch(data: bytes) -> int:
     return epoch
 
 
-def encode_controller_brokers(epochs: Mapping[int, int]) -> bytes:
-    """The broker processes whose arrival a controller has already handled.
+def encode_controller_brokers(epochs: Mapping[int, int], features: FeatureRecord | None = None) -> bytes:
+    """The broker processes whose arrival a controller has already handled, and their features.
 
     `epochs` maps each live broker's id to the broker epoch of its process's first registration.
     """
-    return encode_json(
-        {"version": 1, "epochs": {str(broker): epoch for broker, epoch in sorted(epochs.items())}}
-    )
+    value: dict[str, Any] = {"version": 1, "epochs": _by_broker(epochs)}
+    if features is not None and features.transaction_versions:
+        value["transaction_versions"] = _by_broker(features.transaction_versions)
+    if features is not None and features.finalized is not None:
+        value["features"] = {TRANSACTION_VERSION: features.finalized.transaction_version}
+        value["features_epoch"] = features.finalized.epoch
+    return encode_json(value)
+
+
+def _by_broker(numbers: Mapping[int, int]) -> dict[str, int]:
+    return {str(broker): number for broker, number in sorted(numbers.items())}
 
 
 def decode_controller_brokers(data: bytes) -> dict[int, int]:
@@ -58,3 +87,18 @@ def decode_controller_brokers(data: bytes) -> dict[int, int]:
         return {int(broker): int(epoch) for broker, epoch in value["epochs"].items()}
     except WRONG_SHAPE as error:
         raise BadZnode(f"{CONTROLLER_BROKERS} does not list broker epochs: {error!r}") from None
+
+
+def decode_recorded_features(data: bytes) -> FeatureRecord:
+    """What `CONTROLLER_BROKERS` says of features; nothing where an earlier version of Holdfast wrote it."""
+    value = decode_json(CONTROLLER_BROKERS, data)
+    try:
+        versions = {
+            int(broker): int(version) for broker, version in value.get("transaction_versions", {}).items()
+        }
+        if "features" not in value:
+            return FeatureRecord(versions)
+        level, epoch = int(value["features"][TRANSACTION_VERSION]), int(value["features_epoch"])
+        return FeatureRecord(versions, FinalizedFeatures(level, epoch))
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{CONTROLLER_BROKERS} does not list features: {error!r}") from None

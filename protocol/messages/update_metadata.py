@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.messages.produce import FIRST_OWN_TAG
 from holdfast_log.protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 
@@ -51,6 +52,9 @@ class UpdateMetadataBroker:
 
 @request(key=6, versions="7-8", flexible="6+", internal=True)
 class UpdateMetadataRequest(Request[UpdateMetadataResponse]):
+    """`finalized_features_epoch` and `transaction_version`, Holdfast's own fields: what the cluster has
+    decided on about features; an epoch of -1 says nothing of it."""
+
     controller_id: Int32
     is_kraft_controller: bool = wire("8+")
     type: Int8 = wire("8+", tag=0)
@@ -58,3 +62,5 @@ class UpdateMetadataRequest(Request[UpdateMetadataResponse]):
     broker_epoch: Int64 = -1
     topic_states: list[UpdateMetadataTopicState]
     live_brokers: list[UpdateMetadataBroker]
+    finalized_features_epoch: Int64 = wire(tag=FIRST_OWN_TAG, default=-1, ignorable=True)
+    transaction_version: Int16 = wire(tag=FIRST_OWN_TAG + 1, ignorable=True)

@@ -6,11 +6,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
+from holdfast_log.broker.cluster.first_update import FirstUpdate
+from holdfast_log.broker.handlers.api_versions import ApiVersionsHandler
 from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.requests.features import advertised_versions, finalized_features
+from holdfast_log.broker.requests.handler import RequestContext
+from holdfast_log.broker.transactions.settings import TransactionVersionSetting
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from holdfast_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -39,6 +44,7 @@ from tests.broker.world import (
     produce_request,
 )
 from tests.models.batches import batch
+from tests.models.orders import update_metadata
 
 
 @pytest.fixture
@@ -630,6 +636,7 @@ class TestBadInput:
 
 
 def test_only_apis_with_a_handler_are_advertised(world: World) -> None:
+    world.metadata.update(update_metadata())
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     answer = world.client().call(request)
     ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
@@ -648,6 +655,7 @@ def test_versions_of_transaction_version_2_are_advertised_with_it(level: int, la
 
 
 def test_what_a_client_says_of_itself_does_not_change_the_versions(world: World) -> None:
+    world.metadata.update(update_metadata())
     found = []
     for client_id in ("", "console-consumer", "holdfast", "x" * 30_000):
         for name in ("x", "apache-kafka-java", "librdkafka", "holdfast-python"):
@@ -656,6 +664,64 @@ def test_what_a_client_says_of_itself_does_not_change_the_versions(world: World)
     assert found[1:] == found[:-1]
     levels = {row.name: row.max_version_level for row in found[0].finalized_features}
     assert levels == {"transaction.version": 1}
+
+
+def test_clients_are_told_what_the_controller_says_of_features_with_its_epoch(world: World) -> None:
+    def announced() -> tuple[int, list[int], int]:
+        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        answer = world.client().call(request)
+        (produce,) = [row.max_version for row in answer.api_keys if row.api_key == ProduceRequest.api.key]
+        levels = [row.max_version_level for row in answer.finalized_features]
+        return answer.finalized_features_epoch, levels, produce
+
+    def say(epoch: int, version: int) -> None:
+        fields = {"finalized_features_epoch": epoch, "transaction_version": version}
+        world.metadata.update(update_metadata(**fields))
+
+    say(1, 1)
+    assert announced() == (1, [1], 11)
+    say(2, 2)  # Java's clients take over features only with a higher epoch.
+    assert announced() == (2, [2], 12)
+    say(-1, 0)  # From a controller of an earlier version, which says nothing about features.
+    assert announced() == (2, [2], 12)
+    say(3, 0)
+    assert announced() == (3, [], 11)
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 4])
+def test_an_answer_with_features_waits_until_the_controller_has_said_what_is_decided(
+    world: World, version: int
+) -> None:
+    """A client asks once for each connection, and connects to a broker that restarts before it registers."""
+    answers: list[ApiVersionsResponse] = []
+    handler = ApiVersionsHandler(
+        world.dispatcher,
+        world.metadata,
+        FirstUpdate(world.metadata, world.clock),
+        TransactionVersionSetting(2),
+    )
+
+    def ask() -> None:
+        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        answer = handler.handle(RequestContext(version, "", None), request)
+        if isinstance(answer, Deferred):
+            answer.addCallback(answers.append)
+        else:
+            answers.append(answer)
+
+    ask()
+    if version < 3:
+        assert answers
+        return
+    assert not answers
+    world.metadata.update(update_metadata(finalized_features_epoch=7, transaction_version=2))
+    assert [answer.finalized_features_epoch for answer in answers] == [7]
+
+
+def test_a_broker_without_a_controller_announces_what_its_file_says_in_no_epoch(world: World) -> None:
+    """Kafka's clients follow no features of epoch -1, but find the versions of APIs of which they know."""
+    found = world.metadata.features(2)
+    assert (found.transaction_version, found.epoch) == (2, -1)
 
 
 def test_a_replica_that_must_end_its_log_at_damage_is_offline_while_it_may_be_elected(world: World) -> None:

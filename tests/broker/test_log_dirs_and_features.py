@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.handlers.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from holdfast_log.broker.handlers.update_features import UpdateFeaturesHandler
 from holdfast_log.broker.log import directory_choices
@@ -130,7 +131,7 @@ def test_a_log_is_created_where_an_operator_wants_it(tmp_path: Path) -> None:
 
 class TestFeatures:
     def update(self, name: str, level: int, version: int = 1, setting: int = 2) -> UpdateFeaturesResponse:
-        handler = UpdateFeaturesHandler(ClusterRights(), TransactionVersionSetting(setting))
+        handler = UpdateFeaturesHandler(ClusterRights(), MetadataCache(), TransactionVersionSetting(setting))
         updates = [FeatureUpdateKey(feature=name, max_version_level=level)]
         return handler.handle(
             RequestContext(version, "", None), UpdateFeaturesRequest(feature_updates=updates)

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from holdfast_log.broker.cluster.first_update import FirstUpdate
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.decompression_budget import DecompressionBudget, DecompressionLimits
 from holdfast_log.broker.handlers.api_versions import ApiVersionsHandler
@@ -265,7 +266,12 @@ class World:
         self.fetches = Fetches(self.replicas, self.metadata, self.workers, choice)
         self.dispatcher.add(
             [
-                ApiVersionsHandler(self.dispatcher, TransactionVersionSetting(1)),
+                ApiVersionsHandler(
+                    self.dispatcher,
+                    self.metadata,
+                    FirstUpdate(self.metadata, self.clock),
+                    TransactionVersionSetting(1),
+                ),
                 ProduceHandler(
                     self.replicas,
                     KeyReads(self.replicas, self.workers, held, decompression),

@@ -94,6 +94,7 @@ from tests.clients.sending import test_coroutines as of_coroutines
 from tests.clients.sending import test_timeouts as of_timeouts
 from tests.coordinator.cluster import test_handed_out_ids as of_handed_out_ids
 from tests.coordinator.cluster import test_lease as of_own_leases
+from tests.coordinator.controller import test_features as of_features
 from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
 from tests.coordinator.controller import test_topics as of_topics
@@ -334,6 +335,12 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "offsets-without-limit": lambda path: (
         of_group_memory.TestMemory().test_all_groups_have_a_limit_together()
+    ),
+    "features-of-one-epoch": lambda path: (
+        of_features.test_the_version_rises_with_the_last_broker_and_all_learn_of_it_in_a_later_epoch()
+    ),
+    "absent-broker-not-counted": lambda path: (
+        of_features.test_a_broker_that_is_away_counts_while_it_has_replicas()
     ),
     "long-request-handled-whole": lambda path: of_parts.test_each_part_has_a_turn_of_its_own(),
     "long-request-overtaken": lambda path: (

@@ -42,6 +42,7 @@ from holdfast_log.coordinator.controller.events import (
 from holdfast_log.coordinator.controller.machine import Controller
 from holdfast_log.coordinator.controller.partition_limits import PartitionLimits
 from holdfast_log.coordinator.controller.state import LiveBroker, PartitionRecord, Snapshot, Topic
+from holdfast_log.coordinator.znodes.controller import FeatureRecord
 from holdfast_log.coordinator.znodes.topics import PartitionState, TopicAssignment
 from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest
 from holdfast_log.protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
@@ -70,6 +71,7 @@ class Store:
     )
     removed_requests: list[str] = field(default_factory=list)
     recorded_epochs: dict[int, int] | None = None
+    features: FeatureRecord = field(default_factory=FeatureRecord)
     zxid: int = -1
     """The transaction id reported for all states."""
     next_epoch: int = 100
@@ -104,6 +106,7 @@ class Store:
             tuple(self.deleting),
             self.recorded_epochs,
             first_leader_epoch=self.first_leader_epoch,
+            features=self.features,
         )
 
 
@@ -199,7 +202,7 @@ class Machine:
                     self.store.first_leader_epoch = max(self.store.first_leader_epoch, last_epoch + 1)
                 return self.store.first_leader_epoch
             case RecordBrokers():
-                self.store.recorded_epochs = dict(effect.epochs)
+                self.store.recorded_epochs, self.store.features = dict(effect.epochs), effect.features
             case (
                 SendToBrokers()
                 | AnswerRequest()

@@ -37,9 +37,12 @@ from holdfast_log.coordinator.znodes.configs import (
     encode_config_change,
 )
 from holdfast_log.coordinator.znodes.controller import (
+    FeatureRecord,
+    FinalizedFeatures,
     decode_controller,
     decode_controller_brokers,
     decode_controller_epoch,
+    decode_recorded_features,
     encode_controller,
     encode_controller_brokers,
     encode_controller_epoch,
@@ -232,6 +235,25 @@ def test_recorded_start_epochs_decode_as_encoded() -> None:
     data = encode_controller_brokers({2: 1 << 40, 1: 7})
     assert json.loads(data) == {"version": 1, "epochs": {"1": 7, "2": 1 << 40}}
     assert decode_controller_brokers(data) == {1: 7, 2: 1 << 40}
+    assert decode_recorded_features(data) == FeatureRecord()
+
+
+def test_recorded_features_decode_as_encoded() -> None:
+    for features in (
+        FeatureRecord(),
+        FeatureRecord({1: 2, 3: 0}),
+        FeatureRecord({1: 2, 3: 0}, FinalizedFeatures(0, 7)),
+    ):
+        data = encode_controller_brokers({2: 1 << 40, 1: 7}, features)
+        assert decode_recorded_features(data) == features
+        assert decode_controller_brokers(data) == {1: 7, 2: 1 << 40}
+    assert json.loads(data) == {
+        "version": 1,
+        "epochs": {"1": 7, "2": 1 << 40},
+        "transaction_versions": {"1": 2, "3": 0},
+        "features": {"transaction.version": 0},
+        "features_epoch": 7,
+    }
 
 
 DECODERS = [
@@ -248,10 +270,12 @@ DECODERS = [
     lambda data: decode_log_dir_event("/x", data),
     decode_producer_id_block,
     decode_controller_brokers,
+    decode_recorded_features,
 ]
 NAMES = """version brokerid host port endpoints features partitions topic_id leader isr adding_replicas
     leader_epoch controller_epoch config entity_path id broker 0 listener_security_protocol_map min_version
-    block_start block_end epochs topic partition replicas"""
+    block_start block_end epochs topic partition replicas transaction_versions transaction.version
+    features_epoch"""
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: (

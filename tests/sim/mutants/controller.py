@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast_log.broker.orders.controller_orders import ControllerOrders
@@ -10,17 +11,19 @@ from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.coordinator.cluster.candidacy import Candidacy
 from holdfast_log.coordinator.cluster.membership import ClusterMembership
-from holdfast_log.coordinator.controller import election, reassignments, recovery, topics
+from holdfast_log.coordinator.controller import election, machine, reassignments, recovery, topics
 from holdfast_log.coordinator.controller import writes as controller_writes
 from holdfast_log.coordinator.controller.effects import DecisionSteps
 from holdfast_log.coordinator.controller.election import ElectedLeader, ReplicaEnd
 from holdfast_log.coordinator.controller.eligible import EligibleReplicas
+from holdfast_log.coordinator.controller.features import decide
 from holdfast_log.coordinator.controller.isr import InSyncSets
 from holdfast_log.coordinator.controller.leaders import Leaders
 from holdfast_log.coordinator.controller.machine import Controller
 from holdfast_log.coordinator.controller.partition_limits import PartitionBudget
 from holdfast_log.coordinator.controller.runtime import ControllerRuntime
 from holdfast_log.coordinator.controller.state import LiveBroker
+from holdfast_log.coordinator.znodes.controller import FeatureRecord
 from holdfast_log.coordinator.znodes.topics import PartitionState
 from holdfast_log.coordinator.zookeeper import sizes
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired, SetData, ZooKeeperConnectionLost
@@ -250,8 +253,19 @@ MUTATIONS = (
     Mutation("unclean-election", "any live replica may lead", _elect_anyone),
 )
 
+
 # In random plans all members of a partition lose power only where each has flushed what it acknowledged. A
 # late report on a replica is soon corrected by the next one.
+def _keep_the_epoch_of_features() -> Sequence[Patch]:
+    def mutant(before: FeatureRecord, *more: Any) -> FeatureRecord:
+        decided = decide(before, *more)
+        if before.finalized is None or decided.finalized is None:
+            return decided
+        return replace(decided, finalized=replace(decided.finalized, epoch=before.finalized.epoch))
+
+    return [(machine, "decide", mutant)]
+
+
 RARE = (
     Mutation(
         "late-report-believed",
@@ -290,5 +304,15 @@ RARE = (
             (topics, "check_znode_size", lambda topic, data: None),
             (reassignments, "check_znode_size", lambda topic, data: None),
         ],
+    ),
+    Mutation(
+        "features-of-one-epoch",
+        "another version of transactions has the epoch of the one before: running clients do not learn of it",
+        _keep_the_epoch_of_features,
+    ),
+    Mutation(
+        "absent-broker-not-counted",
+        "the version of transactions rises while a broker is away that announces a lower one when it is back",
+        lambda: [(machine, "decide", lambda before, brokers, _: decide(before, brokers, lambda broker: ()))],
     ),
 )

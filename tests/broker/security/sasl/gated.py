@@ -10,6 +10,8 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from holdfast_log.broker.cluster.first_update import FirstUpdate
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.handlers.api_versions import ApiVersionsHandler
 from holdfast_log.broker.handlers.sasl_authenticate import SaslAuthenticateHandler
 from holdfast_log.broker.handlers.sasl_handshake import SaslHandshakeHandler
@@ -39,6 +41,7 @@ from holdfast_log.protocol.sasl.scram import (
     encode_credential,
     salted_password,
 )
+from tests.models.orders import update_metadata
 from tests.models.wires import PEER, FakeWire
 
 PLAIN_USERS = (
@@ -116,6 +119,8 @@ class Gated:
         self.clock = Clock()
         self.date_ms = 1_000_000
         self.heartbeats = Heartbeats()
+        metadata = MetadataCache()
+        metadata.update(update_metadata())
         self.users = ScramUsers(cast(DynamicConfigs, None), 10)
         self.users.secret = b"secret of the cluster"
         for user, password in PASSWORDS.items():
@@ -128,7 +133,9 @@ class Gated:
         self.dispatcher = Dispatcher(RepeatedLog(self.clock), clock_s=self.clock.seconds)
         self.dispatcher.add(
             [
-                ApiVersionsHandler(self.dispatcher, TransactionVersionSetting(1)),
+                ApiVersionsHandler(
+                    self.dispatcher, metadata, FirstUpdate(metadata, self.clock), TransactionVersionSetting(1)
+                ),
                 SaslHandshakeHandler(self.gates),
                 SaslAuthenticateHandler(self.gates),
                 self.heartbeats,
