@@ -14,7 +14,12 @@ from holdfast_log.broker.log.append_ids import NO_DIGEST, AppendIdLimits, Append
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE, Introductions
 from holdfast_log.broker.log.producer_entry import NO_MARKER, NO_SEQUENCE, AppendedBatch, ProducerEntry
 from holdfast_log.broker.log.producer_totals import ProducerTotals
-from holdfast_log.broker.log.sequence_checks import check_epoch, check_inside, check_sequence
+from holdfast_log.broker.log.sequence_checks import (
+    check_epoch,
+    check_inside,
+    check_same_transaction,
+    check_sequence,
+)
 from holdfast_log.broker.log.transactions import NO_TRANSACTION, AbortedEntry, Transactions
 from holdfast_log.protocol.batches import BatchHeader
 from holdfast_log.protocol.checksum import crc32c
@@ -105,8 +110,9 @@ class ProducerStates:
 
         Returns the appended batch that one of them repeats, or None. Raises BrokerError:
         INVALID_PRODUCER_EPOCH for an epoch below the producer's, OUT_OF_ORDER_SEQUENCE_NUMBER for a sequence
-        that is neither the next one nor that of a remembered batch, INVALID_TXN_STATE for a batch outside
-        of the transaction that its producer has open. Control batches are not checked here (`check_marker`).
+        that is neither the next one nor that of a remembered batch, UNKNOWN_PRODUCER_ID for the sequence of a
+        batch of an earlier transaction, INVALID_TXN_STATE for a batch outside of the transaction that its
+        producer has open. Control batches are not checked here (`check_marker`).
         """
         if len(headers) == 1:
             return self._check_one(headers[0])
@@ -120,6 +126,7 @@ class ProducerStates:
             elif entry is not None:
                 duplicate = entry.find(header)
                 if duplicate is not None:
+                    check_same_transaction(header, duplicate, entry.transaction_offset)
                     return duplicate
                 epoch, last_sequence = entry.epoch, entry.last_sequence
             else:
@@ -147,6 +154,8 @@ class ProducerStates:
             check_sequence(header, entry.epoch, entry.last_sequence)
             if entry.transaction_offset != NO_TRANSACTION:
                 check_inside(header, entry.transaction_offset)
+        elif header.is_transactional:
+            check_same_transaction(header, duplicate, entry.transaction_offset)
         return duplicate
 
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:

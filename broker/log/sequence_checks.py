@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast_log.broker.log.producer_entry import AppendedBatch
 from holdfast_log.broker.log.transactions import NO_TRANSACTION
 from holdfast_log.protocol.batches import BatchHeader
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -28,6 +29,26 @@ def check_inside(header: BatchHeader, transaction_offset: int) -> None:
         ErrorCode.INVALID_TXN_STATE,
         f"producer {header.producer_id} writes outside of the transaction that it has open here since offset "
         f"{transaction_offset}: it must end it first",
+    )
+
+
+def check_same_transaction(header: BatchHeader, earlier: AppendedBatch, first_offset: int) -> None:
+    """Raise UNKNOWN_PRODUCER_ID if a batch has the sequence of one of an earlier transaction of its producer,
+    `earlier`. The transaction that is open began at `first_offset`; `NO_TRANSACTION`: none is.
+
+    It is no repeated attempt: a producer ends a transaction only when it knows what has become of all its
+    batches. librdkafka gives the sequences of a batch that waited to be sent again, when its transaction was
+    aborted, to the records of the next transaction, though the batch may have been written at the first
+    attempt. They would be acknowledged, and lost. After this error it takes a new epoch.
+    """
+    if not header.is_transactional:
+        return
+    if first_offset != NO_TRANSACTION and earlier.first_offset >= first_offset:
+        return
+    raise error_for(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        f"producer {header.producer_id} sends sequence {header.base_sequence} again, with which it has "
+        f"written offset {earlier.first_offset} in a transaction that has ended: it must take a new epoch",
     )
 
 

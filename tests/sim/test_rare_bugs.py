@@ -43,6 +43,7 @@ from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.log import test_time_search as of_time_search
+from tests.broker.log import test_transactions as of_log_transactions
 from tests.broker.network import test_framing as of_framing
 from tests.broker.network import test_handshake as of_handshake
 from tests.broker.network import test_listener as of_listeners
@@ -335,6 +336,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "offsets-without-limit": lambda path: (
         of_group_memory.TestMemory().test_all_groups_have_a_limit_together()
+    ),
+    "ended-transaction-repeated": lambda path: (
+        of_log_transactions.test_a_sequence_of_an_ended_transaction_is_no_repeated_attempt()
     ),
     "features-of-one-epoch": lambda path: (
         of_features.test_the_version_rises_with_the_last_broker_and_all_learn_of_it_in_a_later_epoch()

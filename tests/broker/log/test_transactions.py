@@ -23,6 +23,7 @@ from holdfast_log.broker.log.transactions import AbortedEntry, Transactions
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.protocol.batches import attributes, read_header, write_header
 from holdfast_log.protocol.control_records import EndMarker, end_marker_batch
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.disk import SimDisk
 from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, reopen, restarted, sim_disk
 from tests.models.transactional import transactional_batch
@@ -193,6 +194,38 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
     producers.expire(10_000)
     assert {entry.producer_id for entry in producers.entries()} == {0, 1, 2, 3}
     assert producers.first_open_transaction == 0
+
+
+def test_a_sequence_of_an_ended_transaction_is_no_repeated_attempt() -> None:
+    """It would be acknowledged, and lost: the batch that was written may have been aborted."""
+    producers = ProducerStates()
+
+    def check(sequence: int, epoch: int = 0) -> int | ErrorCode | None:
+        """The offset at which the batch is in the log; None if it is new."""
+        try:
+            found = producers.check([read_header(batch(sequence, epoch))])
+        except BrokerError as error:
+            return error.code
+        return None if found is None else found.first_offset
+
+    def batch(sequence: int, epoch: int = 0) -> bytearray:
+        return transactional_batch(producer_id=1, epoch=epoch, sequence=sequence)
+
+    def end(offset: int, epoch: int = 0) -> None:
+        marker = end_marker_batch(1, epoch, EndMarker(is_commit=False, coordinator_epoch=0), NOW_MS)
+        producers.update(read_header(marker), offset, NOW_MS, marker)
+
+    producers.update(read_header(batch(0)), 0, NOW_MS)
+    producers.update(read_header(batch(1)), 1, NOW_MS)
+    assert [check(sequence) for sequence in range(3)] == [0, 1, None]
+    end(2)
+    assert [check(sequence) for sequence in range(3)] == [ErrorCode.UNKNOWN_PRODUCER_ID] * 2 + [None]
+    producers.update(read_header(batch(2)), 3, NOW_MS)
+    expected = [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.UNKNOWN_PRODUCER_ID, 3, None]
+    assert [check(sequence) for sequence in range(4)] == expected
+    producers.restore(producers.encode(), 4)
+    assert [check(sequence) for sequence in range(4)] == expected
+    assert check(0, epoch=1) is None
 
 
 def test_recovery_rebuilds_an_index_that_was_lost_or_is_behind() -> None:

@@ -178,6 +178,13 @@ MUTATIONS = (
 
 RARE = (
     _mutation(
+        "ended-transaction-repeated",
+        "a batch with the sequence of one of an ended transaction is acknowledged, and not written",
+        lambda: [
+            (producer_state, "check_same_transaction", lambda header, earlier, transaction_offset: None)
+        ],
+    ),
+    _mutation(
         "settled-by-marker", "a transaction counts before its marker is committed", _settle_at_the_marker
     ),
     _mutation(
