@@ -5,12 +5,16 @@
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then
     cat <<'END'
 Usage: scripts/test-campaigns.sh [options of scripts/fault-matrix.sh]
+       scripts/test-campaigns.sh --long [FOLDER...]
        scripts/test-campaigns.sh --pure-python [FOLDER...]
 
 Runs the tests whose number of cases can be chosen with more cases than scripts/test.sh, every combination of
-parameters where that one has each pair of values (tests/covering.py), and every cell of the fault matrix, and stops at
-the first failure. Then it runs the tests with nothing compiled. It needs what scripts/test.sh installs, and takes far
-longer.
+parameters where that one has each pair of values (tests/covering.py), the long tests that it leaves out, and every cell
+of the fault matrix, and stops at the first failure. Then it runs the tests with nothing compiled. It needs what
+scripts/test.sh installs, and takes far longer. docs/testing.md names what it runs beyond scripts/test.sh.
+
+--long          run only the tests that scripts/test.sh leaves out (marked "campaign"): those of the folders of tests/
+                that are named, or all
 
 --pure-python   run only that last part: the tests in Python alone (HOLDFAST_PURE_PYTHON=1), folder by folder, those of
                 tests/ that are named; without names all but compat, packaging and pipeline, whose time goes to other
@@ -50,18 +54,31 @@ test_in_python() {
     fi
 }
 
+# Run the tests that scripts/test.sh leaves out, in all folders or in those that are named.
+test_long() {
+    (run_python -m pytest -n "$(nproc)" --dist worksteal -m campaign "${@/#/tests/}")
+}
+
 use_java
 cd "$HOLDFAST_HOME"
-if [[ ${1:-} == --pure-python ]]; then
-    shift
-    test_in_python "$@"
-    exit
-fi
+case ${1:-} in
+    --long)
+        shift
+        test_long "$@"
+        exit
+        ;;
+    --pure-python)
+        shift
+        test_in_python "$@"
+        exit
+        ;;
+esac
 (
     export HOLDFAST_SEEDS=${HOLDFAST_SEEDS:-1000} HOLDFAST_KILLS=${HOLDFAST_KILLS:-50}
     export HOLDFAST_COMPAT_RECORDS=${HOLDFAST_COMPAT_RECORDS:-50000} HOLDFAST_ALL_COMBINATIONS=1
     run_python -m pytest -n "$(nproc)" --dist worksteal tests/sim/test_simulation.py tests/integration/test_kill.py \
         tests/compat/test_stock_clients.py
 )
+test_long
 bash scripts/fault-matrix.sh "$@"
 test_in_python

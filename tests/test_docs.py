@@ -36,6 +36,10 @@ WRITTEN = [
 ]
 """All text of the project except its tests, which quote the documents that they check."""
 
+TESTING = HOME / "docs" / "testing.md"
+LONG = re.compile(r"^@pytest\.mark\.campaign\n(?:@.*\n|[ )\]].*\n)*def (test_\w+)", re.MULTILINE)
+"""Tests that scripts/test.sh leaves out."""
+
 MADE = [
     HOME / "docs" / path
     for path in (
@@ -147,6 +151,17 @@ def test_the_table_of_scripts_lists_each_script_once() -> None:
     )
 
     assert sorted(rows) == names_of(SCRIPTS)
+
+
+def test_the_page_of_tests_names_each_long_one_beside_what_runs_in_its_place() -> None:
+    rows = re.findall(r"^\| `--long (\w+)` \| `(test_\w+)` \| .+ \|$", TESTING.read_text(), re.MULTILINE)
+    long = [
+        (path.relative_to(HOME / "tests").parts[0], name)
+        for path in (HOME / "tests").rglob("test_*.py")
+        for name in LONG.findall(path.read_text())
+    ]
+
+    assert sorted(rows) == sorted(long)
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -142,36 +142,60 @@ def upgraded(tmp_path: Path, earlier: Path) -> Iterator[Operated]:
         yield cluster
 
 
-@pytest.mark.timeout(LIMIT_S)
-def test_a_cluster_under_load_is_upgraded_and_goes_back(upgraded: Operated) -> None:
+@pytest.fixture
+def load(upgraded: Operated) -> Iterator[Load]:
+    """Work in a running cluster of the earlier version."""
     upgraded.start()
     with upgraded.admin() as admin:
         admin.create_topics([NewTopic(ORDERS, 4, 3), NewTopic(JOURNAL, 1, 3)])
     load = Load(upgraded.brokers)
     try:
         load.progress()
-        upgraded.follow("Upgrade", 0)
-        upgraded.newer = HOME
-        upgraded.follow("Rolling restart")
-        assert upgraded.follow("Upgrade", 1).count("(id: ") == 3
-        assert upgraded.follow("Upgrade", 2).count("inter.broker.protocol.version=1 ") == 3
-        load.progress()
-        upgraded.follow("Upgrade", 3)
-        upgraded.follow("Rolling restart")
-        raised = f"inter.broker.protocol.version={NEWEST} "
-        assert upgraded.follow("Upgrade", 2).count(raised) == 3
-        load.progress()
-        upgraded.follow("Upgrade", 0)
-        upgraded.follow("Rolling restart")
-        assert upgraded.follow("Upgrade", 2).count("inter.broker.protocol.version=1 ") == 3
-        load.progress()
-        upgraded.newer = None
-        upgraded.follow("Rolling restart")
-        load.progress()
-        load.end()
+        yield load
     finally:
         load.abandon()
 
+
+def upgrade(cluster: Operated, load: Load) -> None:
+    """Go from the earlier version to the present one, broker by broker."""
+    cluster.follow("Upgrade", 0)
+    cluster.newer = HOME
+    cluster.follow("Rolling restart")
+    assert cluster.follow("Upgrade", 1).count("(id: ") == 3
+    assert cluster.follow("Upgrade", 2).count("inter.broker.protocol.version=1 ") == 3
+    load.progress()
+
+
+def go_back(cluster: Operated, load: Load) -> None:
+    """Go from the present version to the earlier one, broker by broker, and end the work: nothing is lost or
+    written twice."""
+    cluster.newer = None
+    cluster.follow("Rolling restart")
+    load.progress()
+    load.end()
     assert load.read.keys() == set(load.written)
-    assert upgraded.ends() == len(load.written), "no record is lost or written twice"
-    assert upgraded.ends(JOURNAL) == len(load.owned)
+    assert cluster.ends() == len(load.written), "no record is lost or written twice"
+    assert cluster.ends(JOURNAL) == len(load.owned)
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_a_cluster_under_load_is_upgraded_and_goes_back(upgraded: Operated, load: Load) -> None:
+    upgrade(upgraded, load)
+    go_back(upgraded, load)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(LIMIT_S)
+def test_a_cluster_under_load_that_was_fully_upgraded_goes_back(upgraded: Operated, load: Load) -> None:
+    """Two more rolling restarts: the protocol between brokers is raised and lowered in between."""
+    upgrade(upgraded, load)
+    upgraded.follow("Upgrade", 3)
+    upgraded.follow("Rolling restart")
+    raised = f"inter.broker.protocol.version={NEWEST} "
+    assert upgraded.follow("Upgrade", 2).count(raised) == 3
+    load.progress()
+    upgraded.follow("Upgrade", 0)
+    upgraded.follow("Rolling restart")
+    assert upgraded.follow("Upgrade", 2).count("inter.broker.protocol.version=1 ") == 3
+    load.progress()
+    go_back(upgraded, load)
