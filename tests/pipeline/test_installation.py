@@ -56,6 +56,7 @@ def run(program: str, directory: Path, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.campaign
 def test_spark_finds_the_installed_data_source(program: str, tmp_path: Path) -> None:
     assert run(program, tmp_path)[-1] == str(RECORDS)
 

@@ -32,6 +32,7 @@ def test_a_load_that_is_killed_at_a_random_moment_has_the_topic_in_the_end(
     assert (verdict.kills, verdict.violations) == (1, [])
 
 
+@pytest.mark.campaign
 def test_of_two_whole_loads_at_once_one_wins_and_the_other_is_told_who_does_the_work(
     bootstrap: str, tmp_path: Path
 ) -> None:
