@@ -21,12 +21,14 @@ scripts/test.sh installs, and takes far longer. docs/testing.md names what it ru
                 programs. A folder that fails does not stop the others. The brokers and clients that the tests start
                 run in Python alone, too.
 
-HOLDFAST_SEEDS           seeds of simulated clusters with three brokers, a multiple of 50 [1000]; scripts/test.sh has 50.
+HOLDFAST_SEEDS           seeds of simulated clusters with three brokers, a multiple of 25 [1000]; scripts/test.sh has 25.
                          Other shapes have a share of them.
 HOLDFAST_KILLS           how often a broker is killed under load, with and without flush.before.ack [50];
                          scripts/test.sh has 5
 HOLDFAST_COMPAT_RECORDS  records that each stock client writes and reads with each codec [50000]; scripts/test.sh has
                          5000
+HOLDFAST_FAULT_RECORDS   records that Holdfast's own clients write and read while each kind of fault strikes [200000];
+                         scripts/test.sh has 40000
 END
     exit 0
 fi
@@ -76,8 +78,9 @@ esac
 (
     export HOLDFAST_SEEDS=${HOLDFAST_SEEDS:-1000} HOLDFAST_KILLS=${HOLDFAST_KILLS:-50}
     export HOLDFAST_COMPAT_RECORDS=${HOLDFAST_COMPAT_RECORDS:-50000} HOLDFAST_ALL_COMBINATIONS=1
+    export HOLDFAST_FAULT_RECORDS=${HOLDFAST_FAULT_RECORDS:-200000}
     run_python -m pytest -n "$(nproc)" --dist worksteal tests/sim/test_simulation.py tests/integration/test_kill.py \
-        tests/compat/test_stock_clients.py
+        tests/compat/test_stock_clients.py tests/checker/test_planted_bugs.py tests/integration/test_client_faults.py
 )
 test_long
 bash scripts/fault-matrix.sh "$@"
