@@ -33,9 +33,14 @@ def local_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
     return spark
 
 
+def warm_environment() -> dict[str, str]:
+    """The variables with which Spark starts such workers: `sink.warm_daemon` says why, and how."""
+    return {"PYSPARK_PYTHON": str(_WARM_PYTHON), "WARM_PYTHON": sys.executable}
+
+
 def warm_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """The same with Python workers that need not import anything: `sink.warm_daemon` says why, and how."""
-    wanted = {"PYSPARK_PYTHON": str(_WARM_PYTHON), "WARM_PYTHON": sys.executable}
+    """The same with Python workers that need not import anything."""
+    wanted = warm_environment()
     before = {variable: os.environ.get(variable) for variable in wanted}
     os.environ.update(wanted)  # Spark's Java process keeps the environment that it is started with.
     try:

@@ -20,6 +20,7 @@ from holdfast_log.pipeline.jobs.run import JobError, JobReport
 from holdfast_log.pipeline.jobs.snapshot import SnapshotJob, follow, snapshot
 from holdfast_log.pipeline.jobs.storage import LocalStorage
 from holdfast_log.pipeline.jobs.tables import read_table
+from tests.pipeline.local_session import warm_environment
 
 TIMEOUT_S = 400.0
 KEYS = 7
@@ -85,6 +86,7 @@ def test_a_followed_table_is_right_after_a_kill_and_is_kept_current_by_the_next_
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        env={**os.environ, **warm_environment()},
     ) as process:
         try:
             await_true(lambda: committed(table) == ROUND, process)

@@ -5,8 +5,8 @@ Importing PySpark, PyArrow and Holdfast takes each of them about a second of pro
 daemon they have them already, so a micro-batch takes a third of the time. Not for users: PySpark imports
 after the fork, because a library may start threads when it is imported. These do not, with one thread for
 OpenBLAS. Spark's setting spark.python.daemon.module is for the workers of tasks, and `warm_python.sh` for
-those of plans and commits. Workers that import everything themselves are those of `test_deployment.py`,
-`test_installation.py` and `jobs/test_follow.py` in tests/pipeline.
+those of plans and commits. Workers that import everything themselves are those of `test_deployment.py` and
+`test_installation.py` in tests/pipeline.
 """
 
 from __future__ import annotations
