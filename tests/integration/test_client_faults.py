@@ -32,7 +32,7 @@ from holdfast_log.protocol.errors import BrokerError, TopicExistsError
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.forked_brokers import ForkedBroker
 
-RECORDS = int(os.environ.get("HOLDFAST_FAULT_RECORDS", "200000"))
+RECORDS = int(os.environ.get("HOLDFAST_FAULT_RECORDS", "40000"))
 ROUNDS = int(os.environ.get("HOLDFAST_FAULT_ROUNDS", "1"))
 PAUSE_S = float(os.environ.get("HOLDFAST_FAULT_PAUSE_S", "4"))
 PARTITIONS = 4
