@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.usages import printed
+
 HOME = Path(__file__).parent.parent
 PACKAGES = sorted(found.parent for found in HOME.glob("*/__init__.py"))
 PROSE = [HOME / "README.md", *sorted((HOME / "docs").glob("**/*.md"))]
@@ -130,19 +132,45 @@ def test_every_python_example_can_be_parsed(name: str) -> None:
         ast.parse(example)
 
 
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment for scripts whose Python only writes down what it is to run, in the file WRITTEN."""
+    environment = tmp_path_factory.mktemp("stand-in")
+    python = environment / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/usr/bin/env bash\n[[ $1 == -c ]] || printf "%s\\n" "$@" >>"$WRITTEN"\n')
+    python.chmod(0o700)
+    return environment
+
+
 @pytest.mark.parametrize("name", names_of(SCRIPTS))
-def test_every_script_prints_its_usage(name: str) -> None:
+def test_every_script_prints_its_usage(name: str, stand_in: Path, tmp_path: Path) -> None:
+    """By itself, or by the module that it runs."""
+    written = tmp_path / "written"
     answer = subprocess.run(
         [HOME / name, "--help"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env={**os.environ, "HOLDFAST_VENV": str(stand_in), "WRITTEN": str(written)},
     )
-
     assert answer.returncode == 0, answer.stderr
-    assert "usage" in answer.stdout.lower()
+    usage = answer.stdout
+    if written.exists():
+        isolated, by_name, module, *arguments = written.read_text().splitlines()
+        assert (isolated, by_name) == ("-P", "-m")
+        status, usage, errors = printed(module, arguments, tmp_path)
+        assert status == 0, errors
+
+    assert "usage" in usage.lower()
+
+
+def test_a_module_that_fails_or_is_missing_does_not_print_its_usage(tmp_path: Path) -> None:
+    status, usage, errors = printed("tests.no_such_module", ["--help"], tmp_path)
+    assert (status, usage) == (1, "") and "No module named tests.no_such_module" in errors
+    status, usage, errors = printed("tests.sim.campaign", ["--no-such-option"], tmp_path)
+    assert (status, usage) == (2, "") and "--no-such-option" in errors
 
 
 def test_the_table_of_scripts_lists_each_script_once() -> None:
