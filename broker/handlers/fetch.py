@@ -29,13 +29,14 @@ from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.replication import usual_fetch
 from holdfast_log.broker.replication.admission import NO_CONNECTION
-from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchReader
+from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from holdfast_log.broker.replication.fetches import AnswersKept, Fetches
 from holdfast_log.broker.replication.one_fetch import AnswerRead
 from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.reads import NO_REPLICA, AnswerReads, Read, ReadLimits
 from holdfast_log.broker.replication.replica_choice import ConsumerPlace
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.session_partitions import FetchReader
 from holdfast_log.broker.replication.several_fetch import SeveralFetch
 from holdfast_log.broker.replication.usual_fetch import KeptFetch
 from holdfast_log.broker.requests.answers import AnswerAbandoned, LongAnswers

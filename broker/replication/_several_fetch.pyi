@@ -2,8 +2,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from holdfast_log.broker.replication.fetch_sessions import FetchSession
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.session_partitions import FetchSession
 from holdfast_log.broker.replication.several_fetch import CompiledReads
 from holdfast_log.protocol.frames import Part
 

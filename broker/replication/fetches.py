@@ -9,14 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID, MetadataCache
-from holdfast_log.broker.replication.fetch_sessions import (
-    FINAL_EPOCH,
-    FIRST_EPOCH,
-    NO_SESSION,
-    FetchReader,
-    FetchSession,
-    SessionPartition,
-)
+from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION
 from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_complete, read_kept, read_one
 from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
@@ -37,6 +30,7 @@ from holdfast_log.broker.replication.reads import (
 from holdfast_log.broker.replication.replica_choice import ConsumerPlace, ReplicaChoice, offsets_of
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.session_fetch import SessionFetch
+from holdfast_log.broker.replication.session_partitions import FetchReader, FetchSession, SessionPartition
 from holdfast_log.broker.replication.several_fetch import SeveralFetch, SeveralFetches
 from holdfast_log.broker.replication.usual_fetch import KeptFetch, MayReadTopic, UsualFetches
 from holdfast_log.broker.workers import Workers

@@ -10,9 +10,9 @@ from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
 from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.scan import valid_batches
 from holdfast_log.broker.replication.admission import NO_CONNECTION
-from holdfast_log.broker.replication.fetch_sessions import SessionPartition
 from holdfast_log.broker.replication.partition_values import PartitionRead
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.session_partitions import SessionPartition
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import FileSlice, copy_small
 from holdfast_log.protocol.messages.fetch import FetchPartition

@@ -19,10 +19,11 @@ another leader: clients then look for that one.
 from __future__ import annotations
 
 from holdfast_log.broker.replication.appends import Append
-from holdfast_log.broker.replication.fetch_sessions import NEVER_MS, FetchSessions
+from holdfast_log.broker.replication.fetch_sessions import FetchSessions
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.broker.replication.session_partitions import NEVER_MS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 FETCH_DELAY_MS = 1500

@@ -8,10 +8,11 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable
 from typing import cast
 
-from holdfast_log.broker.replication.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from holdfast_log.broker.replication.fetch_sessions import NO_SESSION
 from holdfast_log.broker.replication.plain_fetch import SHARED_KEYS_MAX, counted_bytes, share
 from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.session_partitions import FetchSession, SessionPartition
 
 READS_MAX = 500
 """Maximum number of partitions that are read for one fetch of a consumer's session, but for its first."""

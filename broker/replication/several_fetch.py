@@ -18,8 +18,8 @@ from typing import Any, Protocol, TypeAlias, cast
 from uuid import UUID
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.replication.fetch_sessions import FetchSession
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.session_partitions import FetchSession
 from holdfast_log.broker.replication.waiting import Waiting
 from holdfast_log.protocol.compiled import extension
 from holdfast_log.protocol.frames import Part

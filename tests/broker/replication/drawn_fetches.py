@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from holdfast_log.broker.replication.fetch_sessions import FetchSession
+from holdfast_log.broker.replication.session_partitions import FetchSession
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request

@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_log.broker.replication.fetch_sessions import (
-    FetchReader,
-    FetchSession,
-    FetchSessions,
-    SessionLimits,
-    SessionPartition,
-)
+from holdfast_log.broker.replication.fetch_sessions import FetchSessions, SessionLimits
+from holdfast_log.broker.replication.session_partitions import FetchReader, FetchSession, SessionPartition
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.fetch import FetchPartition
 from holdfast_log.protocol.topic_partition import TopicPartition

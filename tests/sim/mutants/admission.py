@@ -19,7 +19,8 @@ from holdfast_log.broker.network.handshake import (
 from holdfast_log.broker.network.listener import Listeners
 from holdfast_log.broker.network.strangers import Strangers
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
-from holdfast_log.broker.replication.fetch_sessions import FetchReader, FetchSessions
+from holdfast_log.broker.replication.fetch_sessions import FetchSessions
+from holdfast_log.broker.replication.session_partitions import FetchReader
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.requests.for_brokers import ForBrokers
 from holdfast_log.broker.requests.handler import RequestContext

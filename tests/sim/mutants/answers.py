@@ -15,7 +15,7 @@ from holdfast_log.broker.network.memory import IncompleteFrames
 from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.ownership import renewals
 from holdfast_log.broker.replication import waiting
-from holdfast_log.broker.replication.fetch_sessions import Watchers
+from holdfast_log.broker.replication.session_partitions import Watchers
 from holdfast_log.broker.requests import dispatch
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
