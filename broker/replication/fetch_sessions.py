@@ -11,8 +11,10 @@ This module uses no network, clock or log: callers pass the time, and `fetches` 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated
 from uuid import UUID
 
@@ -41,6 +43,8 @@ _LAST_EPOCH = 2**31 - 1
 _ID_BITS = 31
 _EVICTABLE_MS = 120_000
 """Time in ms since a session's last use, or since its opening, after which another one may replace it."""
+LEFT_MAX = 500
+"""Maximum number of partitions of closed sessions that are dropped in one turn: one takes a microsecond."""
 
 
 def next_epoch(epoch: int) -> int:
@@ -66,16 +70,29 @@ class FetchSessions:
     follower's session replaces a consumer's, and a session replaces a smaller one of the same kind that was
     opened more than two minutes ago. A reader without a session names all its partitions in each fetch.
 
-    `draw(bits)` returns random bits: other clients must not guess session ids.
+    A connection that closes may have held partitions by the hundred thousand. They count no more from then
+    on, and are dropped `LEFT_MAX` a turn. A new session has to find room beside those that are left.
+
+    `draw(bits)` returns random bits: other clients must not guess session ids. `soon(act)` calls `act` in
+    another turn of the reactor.
     """
 
-    def __init__(self, draw: Callable[[int], int], limits: SessionLimits | None = None) -> None:
+    def __init__(
+        self,
+        draw: Callable[[int], int],
+        soon: Callable[[Callable[[], None]], object],
+        limits: SessionLimits | None = None,
+    ) -> None:
         self._draw = draw
+        self._soon = soon
         self._limits = limits or SessionLimits()
         self._sessions: dict[int, FetchSession] = {}
         self.watchers: dict[TopicPartition, Watchers] = {}
         """The sessions' entries by partition. Public so that callers can skip partitions in no session."""
         self._partitions = 0
+        self._left: deque[Iterator[SessionPartition]] = deque()
+        """Partitions of closed sessions that are still among the watchers."""
+        self._left_partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -93,6 +110,11 @@ class FetchSessions:
     def partitions(self) -> int:
         """Number of partitions in all sessions together."""
         return self._partitions
+
+    @property
+    def left_partitions(self) -> int:
+        """Number of partitions of closed sessions that have not been dropped yet."""
+        return self._left_partitions
 
     # -- requests ----------------------------------------------------------------------------------------
 
@@ -251,6 +273,8 @@ class FetchSessions:
         # A copy: answering a fetch may open or close sessions.
         for partition in list(watchers.awake):
             session = partition.session
+            if session.is_closed:
+                continue
             session.stirred[partition] = None
             if written_bytes is not None:
                 needed = session.needed.get(partition, 0)
@@ -272,7 +296,7 @@ class FetchSessions:
         partition since its last change. A fetch counts for all partitions in its session, named or not."""
         for partition in self._awake(key):
             session = partition.session
-            if session.reader.is_follower and partition not in session.stirred:
+            if session.reader.is_follower and partition not in session.stirred and not session.is_closed:
                 yield session.reader.replica_id, session.used_ms
 
     def asked_after_ms(self, key: TopicPartition, leader_epoch: int) -> dict[int, int]:
@@ -290,7 +314,11 @@ class FetchSessions:
 
     def _followers(self, key: TopicPartition) -> list[SessionPartition]:
         """The entries of followers' sessions for a partition; of one follower, the last session used last."""
-        found = [each for each in self._awake(key) if each.session.reader.is_follower]
+        found = [
+            each
+            for each in self._awake(key)
+            if each.session.reader.is_follower and not each.session.is_closed
+        ]
         return sorted(found, key=lambda each: each.session.used_ms)
 
     def _awake(self, key: TopicPartition) -> Iterable[SessionPartition]:
@@ -311,7 +339,7 @@ class FetchSessions:
             if victim is None:
                 return False
             self._remove(victim)
-        return True
+        return self.left_partitions + self._partitions + partitions <= limits.partitions_max
 
     def _victim(self, reader: FetchReader, partitions: int, now_ms: int) -> FetchSession | None:
         oldest = next(iter(self._sessions.values()), None)
@@ -333,12 +361,31 @@ class FetchSessions:
         return least if rank < (reader.is_follower, partitions) else None
 
     def _remove(self, session: FetchSession) -> None:
+        if session.is_closed:
+            return
         self._sessions.pop(session.id, None)
-        partitions, session.partitions = session.partitions, {}
-        for partition in partitions.values():
-            self._unwatch(partition)
+        count = len(session.partitions)
+        self._partitions -= count
+        self._left_partitions += count
+        is_expected = bool(self._left)
+        self._left.append(iter(session.close()))
+        if not is_expected:
+            self._drop_left()
         if session.waiting is not None:
             session.waiting.expire()
+
+    def _drop_left(self) -> None:
+        """Drop a turn's work of the partitions of closed sessions. The rest follows in later turns."""
+        dropped = 0
+        while self._left and dropped < LEFT_MAX:
+            for partition in islice(self._left[0], LEFT_MAX - dropped):
+                self._stop_watching(partition)
+                dropped += 1
+            if dropped < LEFT_MAX:
+                self._left.popleft()
+        self._left_partitions -= dropped
+        if self._left:
+            self._soon(self._drop_left)
 
     def _unwatch(self, partition: SessionPartition) -> None:
         self._partitions -= 1

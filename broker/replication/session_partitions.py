@@ -1,10 +1,11 @@
-"""What a fetch session remembers: its reader, and for each partition the reader's position and the offsets last
-sent; and who watches a partition, so that its changes stir it in all sessions.
+"""What a fetch session remembers: its reader, and of each partition the reader's position and the offsets
+last sent to it; and who watches a partition, so that its changes stir it in all sessions.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
@@ -108,6 +109,8 @@ class FetchSession:
     partitions: dict[NamedPartition, SessionPartition] = field(default_factory=dict)
     stirred: dict[SessionPartition, None] = field(default_factory=dict)
     """Partitions that may have news, in the order in which they are read."""
+    is_closed: bool = False
+    """Whether the session has been closed. Its partitions may be among those that are watched for a while."""
     waiting: Sleeper | None = None
     """The waiting fetch of this session; None if no fetch waits."""
     needed: dict[SessionPartition, int] = field(default_factory=dict)
@@ -125,6 +128,13 @@ class FetchSession:
     def has_fences(self) -> bool:
         """Whether the reader has sent a fence for any of the partitions."""
         return any(each.wanted.owner_token != NO_TOKEN for each in self.partitions.values())
+
+    def close(self) -> Iterable[SessionPartition]:
+        """Take note that the session has been closed. Returns its partitions, which it holds no more."""
+        partitions, self.partitions = self.partitions, {}
+        self.stirred, self.needed = {}, {}
+        self.is_closed = True
+        return partitions.values()
 
     def stir_all(self) -> None:
         """Stir all partitions."""

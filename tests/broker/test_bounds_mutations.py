@@ -21,6 +21,7 @@ from holdfast_log.broker.ownership import audit_lines, limits
 from holdfast_log.broker.ownership.record_sizes import RecordSizes
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.replication import fetch_sessions
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
 from holdfast_log.broker.requests import answers, dispatch, parts
 from holdfast_log.broker.requests.answers import LongAnswer
@@ -127,6 +128,14 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "a session of fetches has any number of partitions": (
         FetchSessions, "_make_room", lambda self, *wanted: True,
         of_sessions.test_a_reader_of_more_partitions_than_the_limit_replaces_no_session,
+    ),
+    "a connection that closes drops all partitions of its sessions at once": (
+        fetch_sessions, "LEFT_MAX", _MANY,
+        of_sessions.test_a_connection_that_closes_takes_a_turn_for_few_partitions,
+    ),
+    "partitions of closed sessions leave room before they are dropped": (
+        FetchSessions, "left_partitions", 0,
+        of_sessions.test_partitions_that_are_not_dropped_yet_leave_less_room,
     ),
     "all connections have any number of owned resources": (
         limits, "connection_limit", lambda state, connection, key: None,

@@ -8,6 +8,7 @@ import random
 import struct
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -237,7 +238,7 @@ class World:
             self.metadata,
             ReplicaLimits(LAG_MS, 1000),
             self.proposals.append,
-            FetchSessions(random.Random(2).getrandbits, session_limits),
+            FetchSessions(random.Random(2).getrandbits, partial(self.clock.callLater, 0), session_limits),
             self.now_ms,
             self.right,
             Introducing(self._id_refusal),

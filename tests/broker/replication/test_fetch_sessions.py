@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from holdfast_log.broker.replication.fetch_sessions import FetchSessions, SessionLimits
+from holdfast_log.broker.replication.fetch_sessions import LEFT_MAX, FetchSessions, SessionLimits
 from holdfast_log.broker.replication.session_partitions import FetchReader, FetchSession, SessionPartition
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.fetch import FetchPartition
@@ -21,10 +21,17 @@ class Room:
     """A broker's sessions, with readers that open and use them."""
 
     def __init__(self, sessions_max: int = 2, partitions_max: int = 100) -> None:
+        self.due: list[Callable[[], None]] = []
         self.sessions = FetchSessions(
-            random.Random(1).getrandbits, SessionLimits(sessions_max, partitions_max)
+            random.Random(1).getrandbits, self.due.append, SessionLimits(sessions_max, partitions_max)
         )
         self.now_ms = 0
+
+    def turn(self) -> None:
+        """Do what is to be done in another turn."""
+        due, self.due[:] = list(self.due), []
+        for act in due:
+            act()
 
     def open(self, *, follower: int = -1, partitions: int = 1, connection: int = 1) -> FetchSession | None:
         reader = FetchReader("User:a", follower, connection_id=connection)
@@ -147,7 +154,7 @@ def test_no_consumer_uses_or_closes_the_session_of_a_follower() -> None:
 
 def test_session_ids_are_unique_and_never_the_reserved_id() -> None:
     drawn = iter([0, 5, 5, 0, 6])
-    sessions = FetchSessions(lambda bits: next(drawn))
+    sessions = FetchSessions(lambda bits: next(drawn), lambda act: act())
     ids = []
     for _ in range(2):
         session = sessions.open(FetchReader("User:a", -1), by_ids=True, partitions=1, now_ms=0)
@@ -268,6 +275,57 @@ def test_a_sleeping_session_that_ends_is_forgotten() -> None:
     waiting.write(100)
     waiting.room.sessions.close_all_of(1)
     assert KEY not in waiting.room.sessions
+
+
+MANY = 9 * LEFT_MAX + 7
+
+
+def of_many_partitions(room: Room, follower: int = -1) -> FetchSession:
+    """A session that watches partitions by the thousand."""
+    session = room.open(follower=follower, partitions=MANY)
+    assert session is not None
+    for (topic, index), partition in session.partitions.items():
+        room.sessions.watch(partition, TopicPartition(str(topic), index))
+    return session
+
+
+def test_a_connection_that_closes_takes_a_turn_for_few_partitions() -> None:
+    room = Room(partitions_max=2 * MANY)
+    for _ in range(2):
+        of_many_partitions(room)
+    room.sessions.close_all_of(1)
+    assert not len(room.sessions) and not room.sessions.partitions, "its partitions count no more"
+    left = 2 * MANY
+    while left:
+        assert 0 < left - room.sessions.left_partitions <= LEFT_MAX
+        left = room.sessions.left_partitions
+        room.turn()
+    assert not room.sessions.watchers and not room.due
+
+
+def test_a_closed_session_of_many_partitions_is_told_nothing() -> None:
+    room = Room(partitions_max=2 * MANY)
+    session = of_many_partitions(room, follower=2)
+    key = TopicPartition("t", MANY - 1)
+    session.partitions["t", MANY - 1].calm()
+    assert list(room.sessions.content(key)) == [(2, 0)] and room.sessions.used_ms(key) == {2: 0}
+    room.sessions.close_all_of(1)
+    assert key in room.sessions.watchers
+    assert not list(room.sessions.content(key))
+    assert not room.sessions.used_ms(key) and not room.sessions.asked_after_ms(key, -1)
+    room.sessions.stir(key, followers=True)
+    assert not session.stirred and not session.partitions
+
+
+def test_partitions_that_are_not_dropped_yet_leave_less_room() -> None:
+    room = Room(partitions_max=MANY)
+    of_many_partitions(room)
+    room.sessions.close_all_of(1)
+    assert room.open(partitions=LEFT_MAX + 1) is None
+    assert room.open(partitions=LEFT_MAX) is not None
+    while room.due:
+        room.turn()
+    assert room.open(partitions=MANY - LEFT_MAX) is not None
 
 
 def test_fetches_that_wait_again_and_again_leave_nothing_behind() -> None:
