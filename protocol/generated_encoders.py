@@ -42,7 +42,7 @@ class EncodedArray:
     __slots__ = ("count", "pieces")
 
     def __init__(self) -> None:
-        self.pieces: list[bytes] = []
+        self.pieces: list[Part] = []
         self.count = 0
 
     def __len__(self) -> int:
@@ -179,8 +179,12 @@ class _EncoderSource(GeneratedSource):
         if isinstance(element, Struct):
             encoded = self.constant("encoded", EncodedArray)
             self.line(f"is_encoded = isinstance({items}, {encoded})")
-            with self.block("if is_encoded:"), self.block(f"for {item} in {items}.pieces:"):
-                self.line(f"{self._put}({item})")
+            with self.block("if is_encoded:"):
+                if self._in_tag:
+                    with self.block(f"for {item} in {items}.pieces:"):
+                        self.line(f"{self._put}({item})")
+                else:
+                    self.line(f"{self.constant('put_encoded', _put_encoded)}(out, cuts, {items})")
             self.line(f"for {item} in () if is_encoded else {items}:")
         else:
             self.line(f"for {item} in {items}:")
@@ -236,6 +240,13 @@ def _refuse_field(message: object, field: str, version: int) -> None:
     raise wire.UnsupportedField(
         f"{type(message).__name__}.{field} is set, but version {version} has no such field"
     )
+
+
+def _put_encoded(out: list[Part], cuts: list[int], encoded: EncodedArray) -> None:
+    for piece in encoded.pieces:
+        if isinstance(piece, FileSlice):
+            cuts.append(len(out))
+        out.append(piece)
 
 
 def _put_records(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from holdfast_log.protocol.frames import Part
+from holdfast_log.protocol.frames import FileSlice, Part
 from holdfast_log.protocol.generated_encoders import EncodedArray, Encoder, generate_encoder
 from holdfast_log.protocol.schema import InvalidMessage
 from holdfast_log.protocol.wire import ENCODE_ERRORS
@@ -22,20 +22,40 @@ class EncodedRows(EncodedArray):
 
     __slots__ = ()
 
-    def add(self, rows: Sequence[Any], version: int, *, flexible: bool) -> None:
-        """Encode `rows`, which are structs of one class. Raises InvalidMessage."""
+    def add(self, rows: Sequence[Any], version: int, *, flexible: bool) -> int:
+        """Encode `rows`, which are structs of one class. Returns the number of bytes that this takes; what is
+        in a file stays there. Raises InvalidMessage."""
         if not rows:
-            return
+            return 0
         row_class: Any = type(rows[0])
         encode = _encoder(row_class, version, flexible)
         out: list[Part] = []
         try:
             for row in rows:
                 encode(row, out, [])
-            self.pieces.append(b"".join(out))  # type: ignore[arg-type]
+            pieces = _joined(out)
         except ENCODE_ERRORS as error:
             raise InvalidMessage(f"{type(rows[0]).__name__} v{version}: {error}") from error
+        self.pieces += pieces
         self.count += len(rows)
+        return sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice))
+
+
+def _joined(out: list[Part]) -> list[Part]:
+    """What was encoded, in few pieces: slices of files, and bytes between them."""
+    try:
+        return [b"".join(out)]  # type: ignore[arg-type]
+    except TypeError:  # There is a slice among them.
+        pieces: list[Part] = []
+        between: list[Part] = []
+        for part in out:
+            if isinstance(part, FileSlice):
+                pieces += (b"".join(between), part)  # type: ignore[arg-type]
+                between = []
+            else:
+                between.append(part)
+        pieces.append(b"".join(between))  # type: ignore[arg-type]
+        return pieces
 
 
 @cache

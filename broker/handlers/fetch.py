@@ -17,9 +17,11 @@ is in a tagged field.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated, NamedTuple
 
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
@@ -30,7 +32,8 @@ from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.replication import usual_fetch
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION
-from holdfast_log.broker.replication.fetches import AnswersKept, Fetches
+from holdfast_log.broker.replication.fetches import AnswersKept, Fetches, MayRead
+from holdfast_log.broker.replication.long_fetch import PART_READS
 from holdfast_log.broker.replication.one_fetch import AnswerRead
 from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.reads import NO_REPLICA, AnswerReads, Read, ReadLimits
@@ -69,8 +72,11 @@ from holdfast_log.protocol.messages.fetch import (
 from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
 
 TURN_PARTITIONS = 1_000
-"""Partitions of a fetch that are a turn's work: each takes about ten microseconds to be read."""
+"""Partitions of a consumer's fetch that are more than a turn's work: each takes about ten microseconds to be
+read, and as many to be answered."""
 
+_TOPIC_OF = attrgetter("topic", "topic_id")
+_FIRST_VERSION_WITH_ERROR = 7
 _FIRST_VERSION_WITH_RACK = 11
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
@@ -92,10 +98,20 @@ class FetchRequestSettings:
     max_bytes: Annotated[int, "fetch.max.bytes"]
 
 
+class _Terms(NamedTuple):
+    """For whom and within which limits a fetch is carried out, and what answers it."""
+
+    reader: FetchReader
+    limits: ReadLimits
+    answer: AnswerReads
+    may_read: MayRead
+    place: ConsumerPlace | None
+
+
 @dataclass(eq=False)
 class FetchHandler(Handler[FetchRequest, FetchResponse]):
-    """A consumer's fetch of many partitions takes three turns of the reactor: it is decoded in one, read in
-    another, and answered in a third. Many partitions are `TURN_PARTITIONS` or more."""
+    """A consumer's fetch of many partitions (`TURN_PARTITIONS` or more) takes many turns of the reactor: in
+    each a few partitions are read, or answered."""
 
     request = FetchRequest
     elements_max = ANY_ELEMENTS
@@ -128,20 +144,77 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         check_replica(context, replica_id)
         replica_id = max(CONSUMER_ID, replica_id)  # Every other reader is admitted like a consumer.
         if replica_id < 0 and sum(len(topic.partitions) for topic in request.topics) >= TURN_PARTITIONS:
-            ensureDeferred(self._begin_later(context, request)).addErrback(_gone)
+            ensureDeferred(self._begin_long(context, request)).addErrback(_gone)
         else:
             self._begin(context, request, replica_id)
 
-    async def _begin_later(self, context: RequestContext, request: FetchRequest) -> None:
-        """Carry out a consumer's fetch in another turn than that in which it was decoded."""
-        with self.answers.begin(context, FetchResponse) as answer:
-            await answer.other_turn()
-            try:
-                self._begin(context, request, CONSUMER_ID)
-            except BrokerError as error:
+    async def _begin_long(self, context: RequestContext, request: FetchRequest) -> None:
+        """Carry out a consumer's fetch of many partitions in turns."""
+        connection = context.connection
+        terms = self._terms(context, request, CONSUMER_ID)
+        if connection is not None:
+            connection.add_close_callback(self._connection_closed)
+        try:
+            await self.fetches.begin_long(
+                request,
+                terms.reader,
+                terms.limits,
+                terms.answer,
+                terms.may_read,
+                functools.partial(self.answers.begin, context, FetchResponse),
+                _gone,
+                by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
+                place=terms.place,
+            )
+        except AnswerAbandoned:
+            raise
+        except BrokerError as error:
+            if context.version >= _FIRST_VERSION_WITH_ERROR:
                 context.answer(self.failed(context, request, error))
+                return
+            refused = (
+                Read(topic.topic, wanted, topic.topic_id, error=error)
+                for topic in request.topics
+                for wanted in topic.partitions
+            )
+            await self._send_later(context, NO_SESSION, refused, True)
 
     def _begin(self, context: RequestContext, request: FetchRequest, replica_id: int) -> None:
+        connection = context.connection
+        terms = self._terms(context, request, replica_id)
+        by_ids = context.version >= _FIRST_VERSION_WITH_IDS
+        if (
+            request.session_epoch == FINAL_EPOCH
+            and request.session_id == NO_SESSION
+            and replica_id < 0
+            and connection is not None
+            and not self.quotas.is_enforced
+            and len(request.topics) == 1
+            and len(request.topics[0].partitions) == 1
+        ):
+            is_kept = self.fetches.begin_one(
+                request,
+                terms.limits.max_bytes,
+                connection.id,
+                functools.partial(self._answer_one, context),
+                terms.may_read,
+                by_ids=by_ids,
+                place=terms.place,
+            )
+        else:
+            is_kept = self.fetches.begin(
+                request,
+                terms.reader,
+                terms.limits,
+                terms.answer,
+                terms.may_read,
+                by_ids=by_ids,
+                place=terms.place,
+            )
+        if is_kept and connection is not None:
+            connection.add_close_callback(self._connection_closed)
+
+    def _terms(self, context: RequestContext, request: FetchRequest, replica_id: int) -> _Terms:
         connection = context.connection
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
         may_read = None
@@ -155,27 +228,6 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             and context.version >= _FIRST_VERSION_WITH_RACK
         ):
             place = ConsumerPlace(request.rack_id, context.listener or "")
-        if (
-            request.session_epoch == FINAL_EPOCH
-            and request.session_id == NO_SESSION
-            and replica_id < 0
-            and connection is not None
-            and not self.quotas.is_enforced
-            and len(request.topics) == 1
-            and len(request.topics[0].partitions) == 1
-        ):
-            is_kept = self.fetches.begin_one(
-                request,
-                max_bytes,
-                connection.id,
-                functools.partial(self._answer_one, context),
-                may_read,
-                by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
-                place=place,
-            )
-            if is_kept:
-                connection.add_close_callback(self._connection_closed)
-            return
         answer: Callable[[RequestContext, int, Sequence[Read]], None] = self._answer
         if replica_id >= 0:
             answer = self._answer_follower
@@ -184,22 +236,14 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             if quota_bytes is not None:
                 max_bytes = min(max_bytes, quota_bytes)
                 answer = self._answer_within_quota
-        is_kept = self.fetches.begin(
-            request,
-            FetchReader(
-                context.principal,
-                replica_id,
-                request.replica_state.replica_epoch,
-                NO_CONNECTION if connection is None else connection.id,
-            ),
-            ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms),
-            functools.partial(answer, context),
-            may_read,
-            by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
-            place=place,
+        reader = FetchReader(
+            context.principal,
+            replica_id,
+            request.replica_state.replica_epoch,
+            NO_CONNECTION if connection is None else connection.id,
         )
-        if is_kept and connection is not None:
-            connection.add_close_callback(self._connection_closed)
+        limits = ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms)
+        return _Terms(reader, limits, functools.partial(answer, context), may_read, place)
 
     def _connection_closed(self, connection: ServerConnection) -> None:
         self.fetches.connection_closed(connection.id)
@@ -248,12 +292,25 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             ensureDeferred(self._send_later(context, session_id, reads, with_records)).addErrback(_gone)
 
     async def _send_later(
-        self, context: RequestContext, session_id: int, reads: Sequence[Read], with_records: bool
+        self, context: RequestContext, session_id: int, reads: Iterable[Read], with_records: bool
     ) -> None:
-        """Answer in another turn than that in which the partitions were read."""
+        """Answer in other turns than those in which the partitions were read."""
         with self.answers.begin(context, FetchResponse) as answer:
             await answer.other_turn()
-            self._send(context, session_id, reads, with_records)
+            topics = answer.rows(FetchableTopicResponse)
+            number = 0
+            # Partitions keep their order, so a topic may come more than once.
+            for (topic, topic_id), of_topic in groupby(reads, _TOPIC_OF):
+                rows = answer.rows(PartitionData)
+                for read in of_topic:
+                    number += 1
+                    if number % PART_READS == 0:
+                        await answer.other_turn()
+                    rows.add(self._partition(context, read, with_records))
+                topics.add(FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=rows.finish()))
+            context.answer(
+                FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics.finish())
+            )
 
     def _send(
         self, context: RequestContext, session_id: int, reads: Sequence[Read], with_records: bool
@@ -265,11 +322,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             if topic is None or topic.topic != read.topic or topic.topic_id != read.topic_id:
                 topic = FetchableTopicResponse(topic=read.topic, topic_id=read.topic_id, partitions=[])
                 topics.append(topic)
-            partition = self._partition(context, read)
-            if not with_records:
-                # A later fetch reads them: a session keeps a partition that had records stirred.
-                partition.records = b""
-            topic.partitions.append(partition)
+            topic.partitions.append(self._partition(context, read, with_records))
         context.answer(FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics))
 
     def _answer_one(self, context: RequestContext, read: Read) -> None:
@@ -305,7 +358,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         """As `_answer_kept`, of several partitions or in a session."""
         return functools.partial(self._answer, call_of(kept, _SOME_FETCH))
 
-    def _partition(self, context: RequestContext, read: Read) -> PartitionData:
+    def _partition(self, context: RequestContext, read: Read, with_records: bool) -> PartitionData:
+        """The row of a partition. Without its records a later fetch reads them: a session keeps a partition
+        that had records stirred."""
         if read.error is not None:
             return self._failed_partition(context, read, read.error)
         assert read.read is not None
@@ -320,7 +375,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             current_leader=NO_LEADER,
             snapshot_id=NO_SNAPSHOT,
             preferred_read_replica=read.preferred,
-            records=b"" if found.records is None else found.records,
+            records=b"" if found.records is None or not with_records else found.records,
         )
         if found.aborted is not None:
             data.aborted_transactions = [
@@ -351,7 +406,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         return data
 
     def failed(self, context: RequestContext, request: FetchRequest, error: BrokerError) -> FetchResponse:
-        if context.version >= 7:
+        if context.version >= _FIRST_VERSION_WITH_ERROR:
             return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=[])
         return FetchResponse(
             throttle_time_ms=0,

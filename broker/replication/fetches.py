@@ -8,8 +8,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from twisted.python.failure import Failure
+
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID, MetadataCache
 from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION
+from holdfast_log.broker.replication.long_fetch import BeginTurns, LongFetch
 from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_complete, read_kept, read_one
 from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
@@ -108,7 +111,65 @@ class Fetches:
             is_full = request.session_epoch == FIRST_EPOCH
             SessionFetch(replicas, session, limits, locate, give, is_full=is_full).begin()
             return True
-        reads = []
+        reads = list(self._wanted(request, connection, may_read, place, by_ids=by_ids))
+        if reader.replica_id >= 0:
+            self._record(reads, reader)
+        total = read_all(replicas, reads, limits.max_bytes, reader.replica_id)
+        if not must_wait(reads, total, limits):
+            self._give(reader, answer, NO_SESSION, reads)
+            return False
+        give = functools.partial(self._give, reader, answer)
+        PlainFetch(replicas, reads, total, limits, reader.replica_id, give).wait(connection)
+        return True
+
+    async def begin_long(
+        self,
+        request: FetchRequest,
+        reader: FetchReader,
+        limits: ReadLimits,
+        answer: AnswerReads,
+        may_read: MayRead,
+        begin_turns: BeginTurns,
+        gone: Callable[[Failure], None],
+        *,
+        by_ids: bool,
+        place: ConsumerPlace | None = None,
+    ) -> None:
+        """Carry out a consumer's fetch of many partitions in turns of the reactor, as `begin` otherwise;
+        `connection_closed` must be called when the reader's connection closes. `gone` is called if it closes
+        while a fetch that has waited takes its turns."""
+        if may_read is not None:
+            answer = functools.partial(_answer_judged, may_read, answer)
+        self._check_size(request, reader)
+        session = None
+        with begin_turns() as turns:
+            await turns.other_turn()  # than that in which the request was decoded
+            if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
+                session = self._session(request, reader, by_ids=by_ids)
+            give = functools.partial(self._give, reader, answer)
+            if session is None:
+                wanted = self._wanted(request, reader.connection_id, may_read, place, by_ids=by_ids)
+                fetch = LongFetch(self._replicas, limits, give, begin_turns, gone)
+                await fetch.begin(wanted, reader.connection_id, turns)
+                return
+            locate = functools.partial(self._locate, may_read, request.isolation_level, place)
+            is_full = request.session_epoch == FIRST_EPOCH
+            first = SessionFetch(self._replicas, session, limits, locate, give, is_full=is_full)
+            if is_full:
+                await first.begin_in_turns(turns)
+            else:
+                first.begin()
+
+    def _wanted(
+        self,
+        request: FetchRequest,
+        connection: int,
+        may_read: MayRead,
+        place: ConsumerPlace | None,
+        *,
+        by_ids: bool,
+    ) -> Iterator[Read]:
+        """The reads of a fetch without a session, in the order of the request."""
         for topic in request.topics:
             for wanted in topic.partitions:
                 if by_ids:
@@ -120,16 +181,7 @@ class Fetches:
                     read.error = _may_not_read()
                 if place is not None:
                     self._place(read, place)
-                reads.append(read)
-        if reader.replica_id >= 0:
-            self._record(reads, reader)
-        total = read_all(replicas, reads, limits.max_bytes, reader.replica_id)
-        if not must_wait(reads, total, limits):
-            self._give(reader, answer, NO_SESSION, reads)
-            return False
-        give = functools.partial(self._give, reader, answer)
-        PlainFetch(replicas, reads, total, limits, reader.replica_id, give).wait(connection)
-        return True
+                yield read
 
     def begin_one(
         self,

@@ -108,14 +108,16 @@ def read_all(
     replica_id: int,
     *,
     stops_when_full: bool = False,
+    before: int = 0,
 ) -> int:
-    """Read the partitions in order, each within what is left of `max_bytes`. Returns the bytes read.
+    """Read the partitions in order, each within what is left of `max_bytes`, of which the reads of the same
+    fetch before these have taken `before` (`taken_bytes`). Returns the bytes read.
 
     The first batch is read whole, whatever its size (KIP-74). When no bytes are left, further partitions are
     still looked up for their high watermark; with `stops_when_full` they are not, and have no `read`. An
     aborted transaction that the response has to name takes the place of `_ABORTED_BYTES` of records.
     """
-    total = named_bytes = 0
+    total, named_bytes = 0, before
     # Checked once per fetch: one fetch may exceed the rate slightly.
     holds_back = replica_id >= 0 and replicas.throttle.is_over(replicas.monotonic_ms())
     for read in reads:
@@ -132,8 +134,8 @@ def read_all(
         try:
             read.read = found = replicas.read(
                 read.topic, wanted, left,
-                replica_id=replica_id, min_one_batch=total == 0 and not is_held, connection=read.connection,
-                isolation=read.isolation, from_follower=read.from_follower,
+                replica_id=replica_id, min_one_batch=total == before == 0 and not is_held,
+                connection=read.connection, isolation=read.isolation, from_follower=read.from_follower,
             )  # fmt: skip
         except BrokerError as error:
             read.fail(error)
@@ -143,6 +145,13 @@ def read_all(
         if found.aborted is not None:
             named_bytes += len(found.aborted) * _ABORTED_BYTES
     return total
+
+
+def taken_bytes(reads: Iterable[Read]) -> int:
+    """What the results of these reads take of a fetch's limit of bytes."""
+    found = [read.read for read in reads if read.read is not None]
+    records = sum(each.records.length for each in found if each.records is not None)
+    return records + _ABORTED_BYTES * sum(len(each.aborted) for each in found if each.aborted is not None)
 
 
 def _is_held_back(replicas: Replicas, read: Read, replica_id: int) -> bool:

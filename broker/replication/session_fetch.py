@@ -5,12 +5,14 @@ news is not read again until a change stirs it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import cast
 
 from holdfast_log.broker.replication.fetch_sessions import NO_SESSION
+from holdfast_log.broker.replication.long_fetch import Turns, parts
+from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.plain_fetch import SHARED_KEYS_MAX, counted_bytes, share
-from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
+from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all, taken_bytes
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.session_partitions import FetchSession, SessionPartition
 
@@ -73,6 +75,20 @@ class SessionFetch:
         if not parked.is_over:
             session.waiting = parked
             self._count_reads()
+
+    async def begin_in_turns(self, turns: Turns) -> None:
+        """Read a few partitions a turn, and answer without a wait: for the first fetch of a session of many
+        partitions. What is news is decided in the turn in which a partition is read, so that whatever changes
+        it afterwards stirs it for the next fetch."""
+        session, news, taken = self._session, list[Read](), 0
+        for members in parts(session.partitions.values()):
+            await turns.other_turn()
+            part = [self._locate(member, self._connection) for member in members]
+            read_all(self._replicas, part, self._limits.max_bytes, CONSUMER_ID, before=taken)
+            taken += taken_bytes(part)
+            # A session that had to make room for another one has no news: its reader opens a new one.
+            news += part if session.is_closed else self._news(part)
+        self._answer_with(news)
 
     def read_again(self, *, ends: bool) -> bool:
         """Read for a fetch that was begun by `UsualFetches`, and answer it if it is complete or `ends`.
@@ -162,16 +178,19 @@ class SessionFetch:
         self._end()
 
     def _end(self) -> None:
+        self._answer_with(self._news(self._reads))
+
+    def _answer_with(self, news: Sequence[Read]) -> None:
         session = self._session
         session.waiting = None
         session.need({})
         session.answered_ms = self._replicas.monotonic_ms()
         session_id = session.id if self._replicas.sessions.is_open(session) else NO_SESSION
-        self._answer(session_id, self._news())
+        self._answer(session_id, news)
 
-    def _news(self) -> list[Read]:
-        """The partitions to return. Marks their offsets as sent."""
-        return [read for read in self._reads if self._is_news(read) or self._is_full]
+    def _news(self, reads: Iterable[Read]) -> list[Read]:
+        """The partitions to return of those that were read. Marks their offsets as sent."""
+        return [read for read in reads if self._is_news(read) or self._is_full]
 
     def _is_news(self, read: Read) -> bool:
         member = cast(SessionPartition, read.member)

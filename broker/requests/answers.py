@@ -339,10 +339,9 @@ class AnswerRows(Generic[R]):
         if not self._plain:
             return 0
         encoded = self._encoded = self._encoded or EncodedRows()
-        before = len(encoded.pieces)
-        encoded.add(self._plain, version, flexible=flexible)
+        count = encoded.add(self._plain, version, flexible=flexible)
         self._plain = []
-        return sum(map(len, encoded.pieces[before:]))
+        return count
 
     def finish(self) -> list[R]:
         """The value of the response's field. If it is not a list, it can only be encoded."""
