@@ -8,9 +8,9 @@ that has been replaced, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults, succeed
+from twisted.internet.defer import Deferred, DeferredLock, FirstError, fail, gatherResults, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
@@ -35,6 +35,8 @@ from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest, L
 from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
 from holdfast_log.protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
+
+T = TypeVar("T")
 
 
 class Registration(Protocol):
@@ -89,7 +91,7 @@ class ControllerOrders:
 
     def leader_and_isr(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         """Lead and follow the partitions of the request."""
-        return self._roles_in_order.run(self._prepare_roles, request)
+        return self._roles_in_order.run(refusable, self._prepare_roles, request)
 
     def _prepare_roles(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         self._check_broker_epoch(request.broker_epoch)
@@ -97,7 +99,7 @@ class ControllerOrders:
         new = [topic.topic_name for topic in request.topic_states if not self._replicas.has(topic.topic_name)]
         reads: list[Deferred[Any]] = [self._dynamic_configs.refresh(TOPICS, name) for name in new]
         read = gatherResults([*reads, self._prepare(request)], consumeErrors=True)
-        return read.addCallbacks(lambda _: self._assign(request), _registration_ended)
+        return read.addCallbacks(lambda _: refusable(self._assign, request), _registration_ended)
 
     def _assign(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
         self._check_broker_epoch(request.broker_epoch)  # The broker may have registered again meanwhile.
@@ -118,7 +120,7 @@ class ControllerOrders:
 
     def stop_replica(self, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
         """Stop the replicas in the request, and delete the logs that it lists for deletion."""
-        return self._roles_in_order.run(self._stop, request)
+        return self._roles_in_order.run(refusable, self._stop, request)
 
     def _stop(self, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
         self._check_broker_epoch(request.broker_epoch)
@@ -165,7 +167,7 @@ class ControllerOrders:
 
         Fails also with BrokerError STALE_CONTROLLER_EPOCH if that controller has been replaced.
         """
-        return self._roles_in_order.run(self._yield, request)
+        return self._roles_in_order.run(refusable, self._yield, request)
 
     def _yield(self, request: YieldLeadershipRequest) -> YieldLeadershipResponse:
         self._check_broker_epoch(request.broker_epoch)
@@ -185,13 +187,13 @@ class ControllerOrders:
         broker. Metadata of new partitions waits until this broker has created its replicas.
         """
         roles_begun = self._roles_in_order.run(self._look_for_strays, request)
-        return self._metadata_in_order.run(self._update_in_order, request, roles_begun)
+        return self._metadata_in_order.run(refusable, self._update_in_order, request, roles_begun)
 
     def _update_in_order(self, request: UpdateMetadataRequest, roles_begun: Deferred[None]) -> Deferred[None]:
         if self._metadata.knows_partitions_of(request):
             self._update(request)
             return succeed(None)
-        return roles_begun.addCallback(lambda _: self._update(request))
+        return roles_begun.addCallback(lambda _: refusable(self._update, request))
 
     def _update(self, request: UpdateMetadataRequest) -> None:
         self._check_broker_epoch(request.broker_epoch)
@@ -219,9 +221,21 @@ def _count(topics: Sequence[AskedReplicas]) -> int:
     return sum(len(topic.partitions) for topic in topics)
 
 
-def _registration_ended(failure: Failure) -> NoReturn:
+def refusable(act: Callable[..., T], *arguments: Any) -> T | Deferred[Any]:
+    """What `act` returns, or a Deferred that has failed with the BrokerError which it raises.
+
+    The error has no traceback. That would hold the frames of Deferreds that hold the error: each refused
+    order would leave dozens of objects to the garbage collector.
+    """
+    try:
+        return act(*arguments)
+    except BrokerError as error:
+        return fail(error.with_traceback(None))
+
+
+def _registration_ended(failure: Failure) -> Failure:
     """The ZooKeeper session ended while settings were read, and with it the registration of the order."""
     failure.trap(FirstError)
     assert isinstance(failure.value, FirstError)
     failure.value.subFailure.trap(SessionExpired)
-    raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
+    return Failure(BrokerError(ErrorCode.STALE_BROKER_EPOCH))
