@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from holdfast_log.coordinator.controller import election
-from holdfast_log.coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten, WriteStates
+from holdfast_log.coordinator.controller.effects import (
+    DecisionSteps,
+    Pause,
+    StateWrite,
+    StateWritten,
+    WriteStates,
+)
 from holdfast_log.coordinator.controller.election import ElectedLeader
 from holdfast_log.coordinator.controller.eligible import EligibleReplicas, trusted
 from holdfast_log.coordinator.controller.recovery import UncleanRecovery
@@ -23,6 +29,9 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 Decide = Callable[[TopicPartition, PartitionRecord], PartitionState | None]
 """A partition's next state; None leaves it unchanged."""
+
+PARTITIONS_AT_ONCE = 500
+"""Partitions decided, or learned about, between two pauses: each takes some microseconds."""
 
 ELECTION_PENDING = ErrorCode.REQUEST_TIMED_OUT
 """Result of an election that waits for the present leader, and its error at the request's timeout."""
@@ -250,7 +259,9 @@ class Leaders:
         pending = list(partitions)
         while pending:
             writes = []
-            for at in pending:
+            for number, at in enumerate(pending, 1):
+                if number % PARTITIONS_AT_ONCE == 0:
+                    yield Pause()
                 partition = self._state.partition(at)
                 state = decide(at, partition)
                 if state is not None and self._may_write(at, partition.state, state):
@@ -258,7 +269,9 @@ class Leaders:
             pending = []
             if writes:
                 written: list[StateWritten] = yield WriteStates(writes)
-                for write, result in zip(writes, written, strict=True):
+                for number, (write, result) in enumerate(zip(writes, written, strict=True), 1):
+                    if number % PARTITIONS_AT_ONCE == 0:
+                        yield Pause()
                     self.learn(write.at, result)
                     if result.done:
                         changed.append(write.at)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from holdfast_log.coordinator.controller.effects import BrokerRequest, DecisionSteps, SendToBrokers
+from holdfast_log.coordinator.controller.effects import BrokerRequest, DecisionSteps, Pause, SendToBrokers
 from holdfast_log.coordinator.controller.state import ControllerState
 from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
 from holdfast_log.protocol.messages.get_replica_log_info import (
@@ -47,11 +47,14 @@ INCREMENTAL = 1
 FULL = 2
 """The types of LeaderAndIsr: a full one lists all replicas of the broker."""
 
+ROWS_AT_ONCE = 500
+"""Rows after which the next request is built in another turn."""
+
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class RequestBatch:
-    """Collects updates; `take` builds the requests from the state at that time."""
+    """Collects updates; `flush` builds the requests from the state at that time."""
 
     def __init__(self, state: ControllerState, inter_broker_listener: str) -> None:
         self._state = state
@@ -115,40 +118,45 @@ class RequestBatch:
         self._yields.setdefault(broker_id, []).append((at, row))
 
     def flush(self) -> DecisionSteps[None]:
-        """Send what was collected."""
-        requests = self.take()
+        """Send what was collected. Requests with very many rows are built in several turns."""
+        requests: list[tuple[int, BrokerRequest]] = []
+        rows = 0
+        for broker_id, request in self._built():
+            requests.append((broker_id, request))
+            rows += len(self._replicas.get(broker_id, ())) + len(self._metadata.get(broker_id, ()))
+            if rows >= ROWS_AT_ONCE:
+                rows = 0
+                yield Pause()
+        self._replicas, self._metadata, self._stops, self._complete = {}, {}, {}, {}
+        self._log_info, self._yields = {}, {}
         if requests:
             yield SendToBrokers(requests)
 
-    def take(self) -> list[tuple[int, BrokerRequest]]:
+    def _built(self) -> Iterator[tuple[int, BrokerRequest]]:
         """The collected requests with their broker ids, for each broker in sending order."""
-        requests: list[tuple[int, BrokerRequest]] = []
         live_brokers = self._live_brokers() if self._metadata else []
         rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}
         last: dict[TopicPartition, None] = {}
         topics: list[UpdateMetadataTopicState] = []
         for broker_id in sorted(self._state.brokers):
             if self._replicas.get(broker_id) or broker_id in self._complete:
-                requests.append((broker_id, self._leader_and_isr_request(broker_id, rows)))
+                yield broker_id, self._leader_and_isr_request(broker_id, rows)
             if broker_id in self._metadata:
                 # Usually all brokers get the same rows, possibly of ten thousand partitions: build them once.
                 if self._metadata[broker_id] != last:
                     last = self._metadata[broker_id]
                     topics = self._metadata_topics(last)
-                requests.append((broker_id, self._metadata_request(broker_id, topics, live_brokers)))
+                yield broker_id, self._metadata_request(broker_id, topics, live_brokers)
             if broker_id in self._stops:
-                requests.append((broker_id, self._stop_replica_request(broker_id)))
+                yield broker_id, self._stop_replica_request(broker_id)
             asked = self._log_info.get(broker_id, [])
             for start in range(0, len(asked), REPLICA_LOG_INFO_MAX):
                 part = asked[start : start + REPLICA_LOG_INFO_MAX]
-                requests.append((broker_id, self._log_info_request(part)))
+                yield broker_id, self._log_info_request(part)
             yields = self._yields.get(broker_id, [])
             for start in range(0, len(yields), YIELDED_MAX):
                 part_of_yields = yields[start : start + YIELDED_MAX]
-                requests.append((broker_id, self._yield_request(broker_id, part_of_yields)))
-        self._replicas, self._metadata, self._stops, self._complete = {}, {}, {}, {}
-        self._log_info, self._yields = {}, {}
-        return requests
+                yield broker_id, self._yield_request(broker_id, part_of_yields)
 
     def _leader_and_isr_request(
         self, broker_id: int, rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState]

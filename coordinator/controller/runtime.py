@@ -237,7 +237,7 @@ class ControllerRuntime:
     async def _perform(self, effect: ControllerEffect) -> Any:
         match effect:
             case WriteStates():
-                written = await writes.write_states(self.term, effect.writes)
+                written = await writes.write_states(self.term, effect.writes, self._clock)
                 self._summary.count_states(len(written))
                 return written
             case CreateTopic():

@@ -14,9 +14,11 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.coordinator.clock import Clock
 from holdfast_log.coordinator.cluster.term import Term
 from holdfast_log.coordinator.controller.effects import CreateTopic, StateWrite, StateWritten
 from holdfast_log.coordinator.ownership.records import owned_topic_path
+from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.znodes.admin import REASSIGN_PARTITIONS, delete_topic_path, encode_reassignment
 from holdfast_log.coordinator.znodes.configs import (
     CONFIG_CHANGE_PREFIX,
@@ -78,10 +80,15 @@ class ControllerMoved(Exception):
     """Another controller has been elected."""
 
 
-async def write_states(term: Term, writes: Sequence[StateWrite]) -> list[StateWritten]:
-    """Write partition states in pipelined multis; the content of each znode afterwards, in order."""
-    batches = await results([Deferred.fromCoroutine(_write_batch(term, batch)) for batch in _batches(writes)])
-    return [written for batch in batches for written in batch]
+async def write_states(term: Term, writes: Sequence[StateWrite], clock: Clock) -> list[StateWritten]:
+    """Write partition states in pipelined multis, each begun in a turn of its own; the content of each znode
+    afterwards, in order."""
+    begun: list[Deferred[list[StateWritten]]] = []
+    for batch in _batches(writes):
+        if begun:
+            await pause(clock)
+        begun.append(Deferred.fromCoroutine(_write_batch(term, batch)))
+    return [written for batch in await results(begun) for written in batch]
 
 
 async def _write_batch(term: Term, writes: Sequence[StateWrite]) -> list[StateWritten]:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from twisted.internet.task import Clock
 
 from holdfast_log.coordinator.cluster.term import Term
 from holdfast_log.coordinator.controller import writes as controller_writes
@@ -181,7 +182,7 @@ async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: st
         await one.zookeeper.session.set(CONTROLLER_EPOCH, epoch_data)  # As an election does.
         state = PartitionState(1, 7, (1,), term.epoch)
         with pytest.raises(controller_writes.ControllerMoved):
-            await controller_writes.write_states(term, [StateWrite(("t", 0), state, 0)])
+            await controller_writes.write_states(term, [StateWrite(("t", 0), state, 0)], Clock())
         with pytest.raises(controller_writes.ControllerMoved):
             await controller_writes.create_topic(
                 term, CreateTopic("u", TopicAssignment(None, {0: ReplicaAssignment((1,))}), {})
@@ -203,13 +204,13 @@ async def test_a_write_with_a_lost_answer_is_recognised(zookeeper: str) -> None:
         assert isinstance(term, Term)
         state = PartitionState(1, 1, (1,), term.epoch)
         write, other = StateWrite(("t", 0), state, 0), StateWrite(("t", 1), state, 0)
-        assert (await controller_writes.write_states(term, [write]))[0].done
+        assert (await controller_writes.write_states(term, [write], Clock()))[0].done
         # Sent again, as after a lost connection, together with a write that is still missing.
-        again, new = await controller_writes.write_states(term, [write, other])
+        again, new = await controller_writes.write_states(term, [write, other], Clock())
         assert (again.done, again.version, new.done, new.version) == (True, 1, True, 1)
         # A write that expects an outdated version changes nothing and returns the current state.
         (late,) = await controller_writes.write_states(
-            term, [StateWrite(("t", 0), PartitionState(-1, 9, (1,), term.epoch), 0)]
+            term, [StateWrite(("t", 0), PartitionState(-1, 9, (1,), term.epoch), 0)], Clock()
         )
         assert (late.done, late.state, late.version) == (False, state, 1)
 
