@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast_log.broker.process.collecting import PERIOD_MS, THRESHOLDS, Collecting
+from holdfast_log.broker.process import collecting
+from holdfast_log.broker.process.collecting import LOOK_MS, PERIOD_MS, THRESHOLDS, Collecting
 
 
 class FakeCollector:
@@ -20,11 +21,16 @@ class FakeCollector:
         self.frozen = 0
         self.walked: list[int] = []
         self.thresholds: tuple[int, ...] = ()
+        self.middle_walks = 0
 
     def set_threshold(self, young: int, middle: int, old: int, /) -> None:
         self.thresholds = (young, middle, old)
 
+    def get_count(self) -> tuple[int, int, int]:
+        return 0, 0, self.middle_walks
+
     def collect(self) -> int:
+        self.middle_walks = 0
         self.walked.append(self.objects - self.frozen)
         return 0
 
@@ -67,6 +73,22 @@ def test_few_objects_are_not_walked_again() -> None:
     clock.advance(PERIOD_MS / 1000)
     clock.advance(PERIOD_MS / 1000)
     assert collector.walked == [10_000, 90_000, 0]
+
+
+def test_very_many_new_objects_are_walked_before_the_period_ends() -> None:
+    clock, collector = Clock(), FakeCollector(300_000)
+    Collecting(clock, collector).begin()
+    for come in (30_000, 210_000, 10_000):
+        collector.objects += come
+        collector.middle_walks += come // 100_000
+        clock.advance(LOOK_MS / 1000)
+    assert collector.walked == [300_000, 240_000]
+
+
+def test_a_walk_of_very_many_at_the_end_of_a_period_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "MIDDLE_WALKS_MAX", 1_000)
+    with pytest.raises(AssertionError):
+        test_very_many_new_objects_are_walked_before_the_period_ends()
 
 
 class Node:
