@@ -74,8 +74,11 @@ class ProducerTotals:
         self._states[state] = None
         self._producers += state.producer_count
         self._append_ids += state.id_count
-        self._keep_producers()
-        self._keep_append_ids()
+        # Not for every log: a start or a new topic has thousands, and all would be counted each time.
+        if self._producers > self._limits.producers:
+            self._keep_producers()
+        if self._append_ids > self._limits.append_ids:
+            self._keep_append_ids()
 
     def producer_comes(self, source: str) -> None:
         """Make room for a producer of a source, just before it is added to a log."""

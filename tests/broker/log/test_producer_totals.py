@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from holdfast_log.broker.log.append_ids import NamedAppend
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
 from holdfast_log.broker.log.producer_state import ProducerStates
-from holdfast_log.broker.log.producer_totals import ProducerTotals, TotalLimits
+from holdfast_log.broker.log.producer_totals import ProducerTotals, RemembersProducers, TotalLimits
 from tests.broker.log.test_introductions import known, write
 from tests.models.batches import START_MS
 
@@ -118,3 +120,33 @@ def test_within_one_log_the_producer_with_the_most_append_ids_gives_up_its_oldes
     kept = [number for number in range(1_000) if state.append_ids.find(number.to_bytes(16, "big"))]
     assert kept[:10] == list(range(10))
     assert kept[10:] == list(range(1_000 - len(kept) + 10, 1_000))
+
+
+class Counted(ProducerStates):
+    """Counts how often it is asked what it remembers."""
+
+    asked = 0
+
+    @property
+    def producer_count(self) -> int:
+        Counted.asked += 1
+        return super().producer_count
+
+
+def test_each_of_very_many_logs_is_counted_once_when_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "asked", 0)
+    totals = ProducerTotals(TotalLimits(), UNKNOWN_SOURCE)
+    states = [Counted() for _ in range(200)]
+    for state in states:
+        state.use_totals(totals)
+    assert Counted.asked == len(states)
+
+
+def test_counting_all_logs_for_each_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def adopt(self: ProducerTotals, state: RemembersProducers) -> None:
+        self._states[state] = None
+        self._keep_producers()
+
+    monkeypatch.setattr(ProducerTotals, "adopt", adopt)
+    with pytest.raises(AssertionError):
+        test_each_of_very_many_logs_is_counted_once_when_it_is_opened(monkeypatch)
