@@ -14,7 +14,7 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.python.failure import Failure
 
-from holdfast_log.broker.log.directory import LogDirectory, write_files
+from holdfast_log.broker.log.directory import LogDirectory, MadeLater, write_files
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.pressure import retried
@@ -149,7 +149,7 @@ class CheckpointWriter:
             for listener in self._start_listeners:
                 listener(log)
 
-    def _write(self, directory: LogDirectory, files: Mapping[str, bytes]) -> Deferred[None]:
+    def _write(self, directory: LogDirectory, files: Mapping[str, bytes | MadeLater]) -> Deferred[None]:
         return retried(
             self._clock,
             f"write of the checkpoints in {directory.path}",

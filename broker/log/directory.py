@@ -6,7 +6,9 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from functools import partial
+from operator import itemgetter
+from typing import TypeAlias, TypeVar
 
 from holdfast_log.broker.log import checkpoints, names, run_marks
 from holdfast_log.broker.log.checkpoints import (
@@ -23,6 +25,9 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+MadeLater: TypeAlias = "Callable[[], bytes]"
+"""Makes the content of a file, in a worker."""
 
 
 class IdentityError(Exception):
@@ -288,61 +293,91 @@ class LogDirectory:
             if log.durable_start_offset < log.log_start_offset
         }
 
-    def offset_checkpoints(self) -> dict[str, bytes]:
+    def offset_checkpoints(self) -> dict[str, MadeLater]:
         """Path → content of the checkpoints of the present recovery points, log start offsets, and offsets up
-        to which logs are compacted."""
-        logs = sorted({**self.logs, **self.spares}.items())
+        to which logs are compacted. A worker makes the contents, since there may be thousands of logs."""
+        logs = list({**self.logs, **self.spares}.items())
         # A power failure may remove a new log with its directory. Without an entry here, the next start does
         # not report such a log as lost.
-        recovery_points = {
-            partition: _entry(log, log.recovery_point) for partition, log in logs if not log.is_new
-        }
+        recovery_points = [
+            (partition, log.recovery_point, log.topic_id) for partition, log in logs if not log.is_new
+        ]
         # Also where the log begins with its first segment, which is named after that offset: a power failure
         # may undo the removal of earlier segments.
-        start_offsets = {
-            partition: _entry(log, log.log_start_offset)
+        start_offsets = [
+            (partition, log.log_start_offset, log.topic_id)
             for partition, log in logs
             if log.log_start_offset > 0
-        }
-        cleaned_offsets = {
-            partition: _entry(log, log.cleaned_offset) for partition, log in logs if log.cleaned_offset > 0
-        }
-        files = {
-            self.path_of(names.RECOVERY_POINTS): self._recovery_point_lines.encode(recovery_points),
-            self.path_of(names.LOG_START_OFFSETS): self._start_offset_lines.encode(start_offsets),
+        ]
+        cleaned_offsets = [
+            (partition, log.cleaned_offset, log.topic_id) for partition, log in logs if log.cleaned_offset > 0
+        ]
+        files: dict[str, MadeLater] = {
+            self.path_of(names.RECOVERY_POINTS): partial(
+                _encode, self._recovery_point_lines, recovery_points
+            ),
+            self.path_of(names.LOG_START_OFFSETS): partial(_encode, self._start_offset_lines, start_offsets),
         }
         if cleaned_offsets or self._has_cleaned_offsets:
             self._has_cleaned_offsets = True
-            files[self.path_of(names.CLEANED_OFFSETS)] = self._cleaned_offset_lines.encode(cleaned_offsets)
+            files[self.path_of(names.CLEANED_OFFSETS)] = partial(
+                _encode, self._cleaned_offset_lines, cleaned_offsets
+            )
         return files
 
     def know_high_watermark(self, partition: TopicPartition, offset: int) -> None:
         """Remember the high watermark of a log here: from now on each checkpoint has it, or a later one."""
         self.high_watermarks[partition] = _entry(self.logs[partition], offset)
 
-    def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
-        """Path → content of the high watermark checkpoint of the logs here. `offsets` are the present ones.
+    def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, MadeLater]:
+        """Path → content of the high watermark checkpoint of the logs here. `offsets` are the present ones. A
+        worker makes the content, as those of `offset_checkpoints`.
 
         A log without a present one keeps its last: this broker may have no role for it yet, or none any more,
         because it is about to stop. Without the entry, the next process would not know what is committed, and
         as a leader without followers it would serve nothing."""
+        logs, known = self.logs, self.high_watermarks
         for partition, offset in offsets.items():
-            if partition in self.logs:
+            log = logs.get(partition)
+            # Most have not changed: to compare takes less than to make an entry.
+            if log is not None and (
+                (entry := known.get(partition)) is None
+                or entry.offset != offset
+                or entry.tag != topic_tag(log.topic_id)
+            ):
                 self.know_high_watermark(partition, offset)
-        logs = {**self.spares, **self.logs}
-        here = {
-            partition: entry
-            for partition, entry in sorted(self.high_watermarks.items())
-            if partition in logs and entry.may_be_of(logs[partition].topic_id)
-        }
-        return {self.path_of(names.HIGH_WATERMARKS): self._high_watermark_lines.encode(here)}
+        here = {**self.spares, **logs}
+        rows = [
+            (partition, entry, here[partition].topic_id)
+            for partition, entry in known.items()
+            if partition in here
+        ]
+        return {self.path_of(names.HIGH_WATERMARKS): partial(_encode_known, self._high_watermark_lines, rows)}
+
+
+def _encode(encoder: OffsetsEncoder, rows: list[tuple[TopicPartition, int, uuid.UUID | None]]) -> bytes:
+    """The content of a checkpoint with these offsets of logs, whose topics have these ids."""
+    rows.sort(key=itemgetter(0))
+    return encoder.encode(
+        {partition: OffsetEntry(offset, topic_tag(topic_id)) for partition, offset, topic_id in rows}
+    )
+
+
+def _encode_known(
+    encoder: OffsetsEncoder, rows: list[tuple[TopicPartition, OffsetEntry, uuid.UUID | None]]
+) -> bytes:
+    """The content of a checkpoint with the entries that are about the topics with these ids."""
+    rows.sort(key=itemgetter(0))
+    return encoder.encode(
+        {partition: entry for partition, entry, topic_id in rows if entry.may_be_of(topic_id)}
+    )
 
 
 def _entry(log: Log, offset: int) -> OffsetEntry:
     return OffsetEntry(offset, topic_tag(log.topic_id))
 
 
-def write_files(disk: Disk, files: Mapping[str, bytes]) -> None:
-    """Replace files, each atomically. Raises OSError."""
+def write_files(disk: Disk, files: Mapping[str, bytes | MadeLater]) -> None:
+    """Make contents and replace files, each atomically. Raises OSError."""
     for path, content in files.items():
-        disk.write_atomically(path, content)
+        disk.write_atomically(path, content() if callable(content) else content)

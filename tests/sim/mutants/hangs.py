@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.cluster.first_update import FirstUpdate
 from holdfast_log.broker.log import flush_job, log, manager, open_files, scrubber
 from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
-from holdfast_log.broker.log.directory import LogDirectory, write_files
+from holdfast_log.broker.log.directory import LogDirectory, MadeLater, write_files
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.log import Log
 from holdfast_log.coordinator.controller import reads
@@ -41,7 +41,9 @@ def _forget_who_waits_for_a_flush() -> Sequence[Patch]:
 
 
 def _write_checkpoints_on_the_reactor() -> Sequence[Patch]:
-    def mutant(self: CheckpointWriter, directory: LogDirectory, files: Mapping[str, bytes]) -> Deferred[None]:
+    def mutant(
+        self: CheckpointWriter, directory: LogDirectory, files: Mapping[str, bytes | MadeLater]
+    ) -> Deferred[None]:
         return maybeDeferred(write_files, self._disk, files)
 
     return [(CheckpointWriter, "_write", mutant)]

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakSet
 
 from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
-from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.directory import LogDirectory, MadeLater
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.log.timestamps import LookUp
 from holdfast_log.broker.log.truncation import truncate_to
@@ -23,7 +23,7 @@ from tests.sim.mutation import Mutation, Patch
 def _checkpoint_present_roles_only() -> Sequence[Patch]:
     checkpoint = LogDirectory.high_watermark_checkpoint
 
-    def mutant(self: LogDirectory, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
+    def mutant(self: LogDirectory, offsets: Mapping[TopicPartition, int]) -> dict[str, MadeLater]:
         self.high_watermarks.clear()
         return checkpoint(self, offsets)
 

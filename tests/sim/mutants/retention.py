@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from holdfast_log.broker.log import after_checkpoint, epoch_recovery, manager, names, recovery, segment_times
-from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.directory import LogDirectory, MadeLater
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.retention import Removal, SegmentFacts, removal
 from holdfast_log.broker.log.segment import Segment
@@ -106,7 +106,7 @@ def _remove_nothing_more_after_a_restart() -> Sequence[Patch]:
 def _write_no_starts() -> Sequence[Patch]:
     checkpoints = LogDirectory.offset_checkpoints
 
-    def without_starts(self: LogDirectory) -> dict[str, bytes]:
+    def without_starts(self: LogDirectory) -> dict[str, MadeLater]:
         return {
             path: data
             for path, data in checkpoints(self).items()
