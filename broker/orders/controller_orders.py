@@ -8,7 +8,7 @@ that has been replaced, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, DeferredLock, FirstError, fail, gatherResults, succeed
 from twisted.python.failure import Failure
@@ -35,8 +35,6 @@ from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest, L
 from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
 from holdfast_log.protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
-
-T = TypeVar("T")
 
 
 class Registration(Protocol):
@@ -221,16 +219,17 @@ def _count(topics: Sequence[AskedReplicas]) -> int:
     return sum(len(topic.partitions) for topic in topics)
 
 
-def refusable(act: Callable[..., T], *arguments: Any) -> T | Deferred[Any]:
-    """What `act` returns, or a Deferred that has failed with the BrokerError which it raises.
+def refusable(act: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+    """What `act` returns, now or later. Fails with the BrokerError that it raises.
 
     The error has no traceback. That would hold the frames of Deferreds that hold the error: each refused
     order would leave dozens of objects to the garbage collector.
     """
     try:
-        return act(*arguments)
+        result = act(*arguments)
     except BrokerError as error:
         return fail(error.with_traceback(None))
+    return result if isinstance(result, Deferred) else succeed(result)
 
 
 def _registration_ended(failure: Failure) -> Failure:
