@@ -341,6 +341,7 @@ class LogManager:
         log = self.find(partition)
         if log is not None:
             self.directory_of(log).recovery_points.pop(partition, None)
+            self.arrivals.interrupted_moves.pop(partition, None)
             path = self._take_out(log, names.deleted_directory)
             self._removals.remove_later(path, log.settings.file_delete_delay_ms, self.disk.remove_directory)
 

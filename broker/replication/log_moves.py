@@ -130,7 +130,8 @@ class LogMoves:
         self._proceed()
 
     def cancel(self, partition: TopicPartition) -> None:
-        """Leave a partition's log where it is."""
+        """Leave a partition's log where it is, also if the last process was moving it."""
+        self._logs.arrivals.interrupted_moves.pop(partition, None)
         move = self._moves.pop(partition, None)
         if move is not None:
             move.is_cancelled = True

@@ -16,6 +16,7 @@ from holdfast_log.broker.replication.copy_pace import CopyPace
 from holdfast_log.broker.replication.log_moves import LogMove, LogMoves
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.replication import test_copy_pace
 from tests.broker.replication import test_log_moves as scenarios
 from tests.missed import assert_missed
@@ -45,6 +46,21 @@ def finish_without_a_mark(disk: Disk, source: str, copy: str, copied: frozenset[
     path = log_copy.finish_copy(disk, source, copy, copied)
     disk.remove(f"{path}/{names.MOVE_UNFINISHED}")
     return path
+
+
+def cancel_this_process_only(self: LogMoves, partition: TopicPartition) -> None:
+    move = self._moves.pop(partition, None)
+    if move is not None:
+        move.is_cancelled = True
+
+
+_delete = LogManager.delete
+
+
+def delete_the_log_only(self: LogManager, partition: TopicPartition) -> None:
+    interrupted = dict(self.arrivals.interrupted_moves)
+    _delete(self, partition)
+    self.arrivals.interrupted_moves.update(interrupted)
 
 
 async def announce_nothing(self: LogMoves, move: LogMove, copy: Log) -> None:
@@ -101,6 +117,14 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "a cancelled move goes on": (
         LogMoves, "cancel", lambda self, partition: None,
         at_each_step(scenarios.test_a_move_that_is_cancelled_leaves_nothing),
+    ),
+    "a cancelled move goes on after a restart": (
+        LogMoves, "cancel", cancel_this_process_only,
+        scenarios.test_a_move_that_is_cancelled_before_it_goes_on_after_a_restart_does_not,
+    ),
+    "a new topic moves as the last one did": (
+        LogManager, "delete", delete_the_log_only,
+        scenarios.test_a_new_topic_does_not_move_since_the_last_one_of_its_name_did,
     ),
     "the copy does not wait": (
         CopyPace, "pause_s", lambda self: 0.0, test_copy_pace.test_a_move_copies_no_faster_than_the_rate,

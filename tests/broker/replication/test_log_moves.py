@@ -240,6 +240,35 @@ def test_a_move_that_is_cancelled_leaves_nothing(done: int) -> None:
     assert len(batches(scene.log)) == BATCHES + 1
 
 
+def interrupted() -> Scene:
+    """A broker that has begun again in the middle of a move, and has no role yet."""
+    scene = filled()
+    scene.begin()
+    scene.work(jobs_max=STEPS // 2)
+    assert scene.place == "/d1/t-0"
+    scene.disk.kill_process()
+    return Scene(scene.disk)
+
+
+def test_a_move_that_is_cancelled_before_it_goes_on_after_a_restart_does_not() -> None:
+    scene = interrupted()
+    scene.moves.cancel(AT)
+    scene.moves.role_changed(scene.partition)
+    scene.work()
+    assert scene.place == "/d1/t-0" and list(scene.moves) == []
+
+
+def test_a_new_topic_does_not_move_since_the_last_one_of_its_name_did() -> None:
+    scene = interrupted()
+    scene.logs.delete(AT)
+    scene.logs.choices.choose(AT, scene.first)
+    log = scene.logs.get_or_create(AT, uuid.UUID(int=8))
+    partition = Partition("t", 0, uuid.UUID(int=8), 1, log)
+    scene.moves.role_changed(partition)
+    scene.work()
+    assert log.directory == "/d1/t-0" and list(scene.moves) == []
+
+
 @pytest.mark.parametrize("end", ["kill", "power"])
 @pytest.mark.parametrize("done", range(STEPS + 1))
 def test_a_crash_at_any_step_leaves_one_whole_log_and_the_move_goes_on(done: int, end: str) -> None:
