@@ -7,9 +7,10 @@ into the table when this broker begins to lead, and unloaded when it stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from uuid import UUID
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
@@ -108,8 +109,10 @@ class DecidedResources:
 
     async def _prepare(self, keys: Mapping[PartitionKey, int]) -> None:
         """Prepare for leading partitions in these leader epochs."""
-        firsts = dict.fromkeys(key.first for key in keys)
-        self._records_read(await self._store.read_partitions(list(dict.fromkeys([*keys, *firsts]))), keys)
+        # Of very many partitions few are first ones: to look for these by topic takes a turn much less.
+        firsts = {topic_id: PartitionKey(topic_id, 0, topic) for topic_id, topic in _topics_of(keys).items()}
+        wanted = [*keys, *(first for first in firsts.values() if first not in keys)]
+        self._records_read(await self._store.read_partitions(wanted), keys, firsts)
         self._loaded_again = {}
         for key, leader_epoch in keys.items():
             where = TopicPartition(key.topic, key.index)
@@ -146,11 +149,14 @@ class DecidedResources:
         led = self._led.get(TopicPartition(topic, index))
         return led is None or led.leader_epoch != leader_epoch
 
-    def _records_read(self, found: FoundRecords, keys: Collection[PartitionKey]) -> None:
+    def _records_read(
+        self, found: FoundRecords, keys: Collection[PartitionKey], firsts: Mapping[UUID, PartitionKey]
+    ) -> None:
         self._table.count_from(found.incarnations_from)
         records = {each.key: each for each in found.records if isinstance(each.key, PartitionKey)}
-        self._prepared = {key: records[key] for key in keys if key in records}
-        self._topic_owners = {key: _topic_owner(records.get(key.first)) for key in keys if key.index > 0}
+        owners = {topic_id: _topic_owner(records.get(first)) for topic_id, first in firsts.items()}
+        self._prepared = {key: records[key] for key in keys if key in records} if records else {}
+        self._topic_owners = {key: owners[key.topic_id] for key in keys if key.index > 0}
 
     def role_changed(self, partition: Partition) -> None:
         """This broker leads the partition now, or has stopped leading it: load its record, or unload it."""
@@ -316,6 +322,11 @@ class DecidedResources:
         for each in found.records:
             self._records.load(each)
         self._table_changed()
+
+
+def _topics_of(keys: Iterable[PartitionKey]) -> dict[UUID, str]:
+    """The topics of these partitions, by id."""
+    return {key.topic_id: key.topic for key in keys}
 
 
 def _topic_owner(first: FoundRecord | None) -> Owner | None:

@@ -19,12 +19,12 @@ from holdfast_log.coordinator.clock import Clock
 PERIOD_MS = 5_000
 """Time in ms after which a cycle of objects that are no longer the youngest is found."""
 
-LOOK_MS = 100
+LOOK_MS = 50
 """Time in ms between two looks at whether very many objects have come."""
 
-MIDDLE_WALKS_MAX = 2
-"""So many walks of Python's over those that are no longer the youngest mean that very many have come: 100,000
-or more since the walk before."""
+MIDDLE_WALKS_MAX = 1
+"""So many of Python's own walks over those that are no longer the youngest mean that very many have come:
+100,000 or more since the last look."""
 
 THRESHOLDS = (20_000, 5, 1_000_000)
 """As `gc.set_threshold` takes them. A walk over 20,000 objects takes one or two milliseconds. One in five

@@ -220,8 +220,8 @@ class Leadership:
     def shrunken_isr(self, end_offset: int, now_ms: int, lag_ms_max: int) -> tuple[int, ...] | None:
         """The set without followers that have lagged for more than `lag_ms_max`. None if none has, or if a
         proposal is pending."""
-        if self.pending is not None:
-            return None
+        if self.pending is not None or len(self.isr) < 2:
+            return None  # Most partitions of many may have one replica: all are asked in one turn.
         lagging = {
             replica
             for replica in self.isr
