@@ -181,7 +181,6 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
 
     def _begin(self, context: RequestContext, request: FetchRequest, replica_id: int) -> None:
         connection = context.connection
-        terms = self._terms(context, request, replica_id)
         by_ids = context.version >= _FIRST_VERSION_WITH_IDS
         if (
             request.session_epoch == FINAL_EPOCH
@@ -194,14 +193,15 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         ):
             is_kept = self.fetches.begin_one(
                 request,
-                terms.limits.max_bytes,
+                min(max(request.max_bytes, 0), self.settings.max_bytes),
                 connection.id,
                 functools.partial(self._answer_one, context),
-                terms.may_read,
+                self._may_read(context) if context.is_judged else None,
                 by_ids=by_ids,
-                place=terms.place,
+                place=self._place(context, request) if self.fetches.choice.is_on else None,
             )
         else:
+            terms = self._terms(context, request, replica_id)
             is_kept = self.fetches.begin(
                 request,
                 terms.reader,
@@ -217,17 +217,10 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def _terms(self, context: RequestContext, request: FetchRequest, replica_id: int) -> _Terms:
         connection = context.connection
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
-        may_read = None
-        if context.is_judged:
-            may_read = functools.partial(context.may, AclOperation.READ, AclResource.TOPIC)
+        may_read = self._may_read(context) if context.is_judged else None
         place = None
-        if (
-            self.fetches.choice.is_on
-            and replica_id < 0
-            and connection is not None
-            and context.version >= _FIRST_VERSION_WITH_RACK
-        ):
-            place = ConsumerPlace(request.rack_id, context.listener or "")
+        if self.fetches.choice.is_on and replica_id < 0 and connection is not None:
+            place = self._place(context, request)
         answer: Callable[[RequestContext, int, Sequence[Read]], None] = self._answer
         if replica_id >= 0:
             answer = self._answer_follower
@@ -244,6 +237,15 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         )
         limits = ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms)
         return _Terms(reader, limits, functools.partial(answer, context), may_read, place)
+
+    def _may_read(self, context: RequestContext) -> MayRead:
+        return functools.partial(context.may, AclOperation.READ, AclResource.TOPIC)
+
+    def _place(self, context: RequestContext, request: FetchRequest) -> ConsumerPlace | None:
+        """The place of a consumer that knows of racks."""
+        if context.version < _FIRST_VERSION_WITH_RACK:
+            return None
+        return ConsumerPlace(request.rack_id, context.listener or "")
 
     def _connection_closed(self, connection: ServerConnection) -> None:
         self.fetches.connection_closed(connection.id)

@@ -72,7 +72,7 @@ class LongFetch:
         self._gone = gone
         self._reads: list[Read] = []
         self._by_key: dict[Hashable, Read] = {}
-        self._taken = 0  # of the limit of bytes
+        self._taken = 0  # of the limit of bytes, by what has been read
         self._is_reading = True
         self._is_due = False  # The wait has ended while the partitions were read.
 
@@ -96,8 +96,10 @@ class LongFetch:
         self._answer(NO_SESSION, self._reads)
 
     async def _read(self, turns: Turns) -> None:
-        self._is_reading, self._taken = True, 0
+        self._is_reading = True
         for part in parts(self._reads):
+            # What a look has read before its turn, or a wait before, is read again.
+            self._taken -= taken_bytes(part)
             read_all(self._replicas, part, self._limits.max_bytes, CONSUMER_ID, before=self._taken)
             self._taken += taken_bytes(part)
             await turns.other_turn()

@@ -81,7 +81,7 @@ class SessionFetch:
         partitions. What is news is decided in the turn in which a partition is read, so that whatever changes
         it afterwards stirs it for the next fetch."""
         session, news, taken = self._session, list[Read](), 0
-        for members in parts(session.partitions.values()):
+        for members in parts(list(session.partitions.values())):
             await turns.other_turn()
             part = [self._locate(member, self._connection) for member in members]
             read_all(self._replicas, part, self._limits.max_bytes, CONSUMER_ID, before=taken)

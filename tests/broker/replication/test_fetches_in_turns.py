@@ -185,6 +185,22 @@ def test_what_comes_while_a_long_fetch_is_read_is_not_missed(world: World, sessi
         client.connection.connection_lost("done")
 
 
+def test_what_is_read_twice_is_counted_once(world: World) -> None:
+    """Records that come before the turn of their partition are read at once, and again in its turn."""
+    client, request = world.client(), naming_all(world, max_wait_ms=60_000)
+    named = request.topics[0].partitions
+    request.topics[0].partitions = [*(row for row in named if row.partition != 6), named[6]]
+    request.max_bytes = 2 * len(batch(b"y"))
+    client.ask(request)
+    while not world.replicas.readers:
+        take_turn(world)
+    for _ in range(2):
+        world.client().call(produce_request("t", batch(b"y"), 6))
+    take_turns(world)
+    (answer,) = client.answers()
+    assert records_of(answer, 6) == [request.max_bytes]
+
+
 def next_fetch(world: World, session_id: int, epoch: int) -> FetchRequest:
     request = fetch_request(world.topic_id("t"), max_wait_ms=500)
     request.session_id, request.session_epoch, request.topics = session_id, epoch, []
