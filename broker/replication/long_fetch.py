@@ -27,7 +27,7 @@ PART_READS = 100
 """Maximum number of partitions that are read in one turn: each takes about ten microseconds."""
 
 
-class Turns(Protocol):
+class ReadingTurns(Protocol):
     """The turns of the reactor that a long request takes."""
 
     def other_turn(self) -> Awaitable[None]:
@@ -35,7 +35,7 @@ class Turns(Protocol):
         ...
 
 
-BeginTurns: TypeAlias = "Callable[[], AbstractContextManager[Turns]]"
+BeginTurns: TypeAlias = "Callable[[], AbstractContextManager[ReadingTurns]]"
 """Begins to take turns; the reader's later requests wait until that ends."""
 
 
@@ -76,7 +76,7 @@ class LongFetch:
         self._is_reading = True
         self._is_due = False  # The wait has ended while the partitions were read.
 
-    async def begin(self, wanted: Iterable[Read], connection: int, turns: Turns) -> None:
+    async def begin(self, wanted: Iterable[Read], connection: int, turns: ReadingTurns) -> None:
         """Read, then answer or wait, until `connection` closes at the latest."""
         for part in parts(wanted):
             self._reads += part
@@ -95,7 +95,7 @@ class LongFetch:
             parked.cancel()
         self._answer(NO_SESSION, self._reads)
 
-    async def _read(self, turns: Turns) -> None:
+    async def _read(self, turns: ReadingTurns) -> None:
         self._is_reading = True
         for part in parts(self._reads):
             # What a look has read before its turn, or a wait before, is read again.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import cast
 
 from holdfast_log.broker.replication.fetch_sessions import NO_SESSION
-from holdfast_log.broker.replication.long_fetch import Turns, parts
+from holdfast_log.broker.replication.long_fetch import ReadingTurns, parts
 from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.plain_fetch import SHARED_KEYS_MAX, counted_bytes, share
 from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all, taken_bytes
@@ -76,7 +76,7 @@ class SessionFetch:
             session.waiting = parked
             self._count_reads()
 
-    async def begin_in_turns(self, turns: Turns) -> None:
+    async def begin_in_turns(self, turns: ReadingTurns) -> None:
         """Read a few partitions a turn, and answer without a wait: for the first fetch of a session of many
         partitions. What is news is decided in the turn in which a partition is read, so that whatever changes
         it afterwards stirs it for the next fetch."""
