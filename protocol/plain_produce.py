@@ -108,32 +108,3 @@ acknowledgement: Callable[[list[SuccessfulAppend]], ProduceResponse] = (
     acknowledgement_in_python if _compiled is None else _compiled.acknowledgement
 )
 """See `acknowledgement_in_python`."""
-
-
-_FIRST_VERSION_WITH_BATCHES, _FIRST_FLEXIBLE_VERSION = 3, 9
-_ACKS_AND_TIMEOUT_BYTES = 6
-
-
-def only_topic(frame: memoryview, version: int, position: int) -> str | None:
-    """The topic of a Produce request without a transactional id that names one topic; None for any other
-    request, and for a name whose length takes more than a byte in flexible versions. `position` is that of
-    the request's body in its frame."""
-    try:
-        if version >= _FIRST_FLEXIBLE_VERSION:
-            at = position + 1 + _ACKS_AND_TIMEOUT_BYTES
-            # Lengths of compact values are one more; 0 stands for null.
-            if frame[position] != 0 or frame[at] != 2 or not 1 < frame[at + 1] < 0x80:
-                return None
-            length, at = frame[at + 1] - 1, at + 2
-        elif version >= _FIRST_VERSION_WITH_BATCHES:
-            at = position + 2 + _ACKS_AND_TIMEOUT_BYTES
-            if bytes(frame[position : position + 2]) != b"\xff\xff":
-                return None
-            if bytes(frame[at : at + 4]) != b"\0\0\0\x01":
-                return None
-            length, at = frame[at + 4] << 8 | frame[at + 5], at + 6
-        else:
-            return None
-        return str(frame[at : at + length], "utf-8") if at + length <= len(frame) else None
-    except (IndexError, UnicodeDecodeError):
-        return None

@@ -49,7 +49,6 @@ from holdfast_log.broker.requests.handler import (
     RequestContext,
     RowPaths,
     Shortcut,
-    Waits,
 )
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.batches import COMPRESSION_MASK, TRANSACTIONAL, attributes_of
@@ -73,7 +72,7 @@ from holdfast_log.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from holdfast_log.protocol.plain_produce import acknowledgement, only_topic
+from holdfast_log.protocol.plain_produce import acknowledgement
 from holdfast_log.protocol.records import APPEND_ID_SIZE
 from holdfast_log.protocol.schema import decode_from, received_records
 
@@ -124,9 +123,16 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         )
 
     def shortcut(self) -> Shortcut | None:
+        return self._shortcut(None)
+
+    def judged_shortcut(self, may: MayDo) -> Shortcut | None:
+        write, kind = AclOperation.WRITE, AclResource.TOPIC
+        return self._shortcut(lambda connection, topic: may(connection, write, kind, topic))
+
+    def _shortcut(self, may_write: Callable[[ServerConnection, str], bool] | None) -> Shortcut | None:
         if not usual_append.is_compiled():
             return None
-        usual = usual_append.UsualAppends(self.replicas, self.held_requests)
+        usual = usual_append.UsualAppends(self.replicas, self.held_requests, may_write)
 
         def append(
             connection: ServerConnection, frame: memoryview, version: int, position: int, correlation_id: int
@@ -140,22 +146,6 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             acks, timeout_ms, appends = answer
             request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[])
             return Begun(request, lambda context: self._finish(context, request, appends))
-
-        return append
-
-    def judged_shortcut(self, may: MayDo) -> Shortcut | None:
-        usual = self.shortcut()
-        if usual is None:
-            return None
-        write, kind = AclOperation.WRITE, AclResource.TOPIC
-
-        def append(
-            connection: ServerConnection, frame: memoryview, version: int, position: int, correlation_id: int
-        ) -> list[Part] | Begun | Waits | None:
-            topic = only_topic(frame, version, position)
-            if topic is None or not may(connection, write, kind, topic):
-                return None
-            return usual(connection, frame, version, position, correlation_id)
 
         return append
 

@@ -160,6 +160,7 @@ typedef struct {
 typedef struct {
     const State *state;
     PyObject *replicas, *topics, *right, *watched, *held, *read_date; /* of the broker */
+    PyObject *may_write; /* None if all may write all topics */
     PyObject *origin, *frame;
     uint8_t *begin;
     Cursor cursor;
@@ -260,6 +261,18 @@ is_repeated(const Request *request, int number)
     return 0;
 }
 
+/* Whether the client may write to the topic. Whatever it may not is answered, and logged, in Python. */
+static int
+is_allowed(const Request *request, PyObject *topic)
+{
+    if (request->may_write == Py_None) {
+        return 1;
+    }
+    PyObject *may = PyObject_CallFunctionObjArgs(request->may_write, request->origin, topic, NULL);
+    Py_XDECREF(may);
+    return may == NULL ? -1 : may == Py_True;
+}
+
 /* Finds the partition. One that the request names twice is for Python to refuse. */
 static int
 find_partition(Request *request, int number)
@@ -277,6 +290,10 @@ find_partition(Request *request, int number)
     }
     if (batch->topic == NULL) {
         return -1;
+    }
+    int is_writable = batch->is_first ? is_allowed(request, batch->topic) : 1;
+    if (is_writable != 1) {
+        return is_writable;
     }
     int is_internal = PySet_Contains(state->internal_topics, batch->topic);
     if (is_internal != 0) {
@@ -977,18 +994,19 @@ release(Request *request)
 }
 
 /* The parts of the broker, from a tuple: its replicas, its partitions by topic and index, its right to acknowledge, the
- * dicts of whatever waits for partitions, the requests that are held, and its time of day. Returns -1 with an exception
- * for anything else. */
+ * dicts of whatever waits for partitions, the requests that are held, its time of day, and the function that says whether a
+ * client may write to a topic, or None. Returns -1 with an exception for anything else. */
 static int
 read_broker(Request *request, PyObject *broker)
 {
-    if (PyTuple_Check(broker) && PyTuple_Size(broker) == 6) {
+    if (PyTuple_Check(broker) && PyTuple_Size(broker) == 7) {
         request->replicas = PyTuple_GetItem(broker, 0);
         request->topics = PyTuple_GetItem(broker, 1);
         request->right = PyTuple_GetItem(broker, 2);
         request->watched = PyTuple_GetItem(broker, 3);
         request->held = PyTuple_GetItem(broker, 4);
         request->read_date = PyTuple_GetItem(broker, 5);
+        request->may_write = PyTuple_GetItem(broker, 6);
         if (PyDict_Check(request->topics) && PyTuple_Check(request->watched) && PyDict_Check(request->held)) {
             return 0;
         }

@@ -5,6 +5,7 @@ from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.right_to_acknowledge import RightToAcknowledge
+from holdfast_log.broker.replication.usual_append import MayWrite
 from holdfast_log.protocol.frames import Part
 
 def append(
@@ -15,6 +16,7 @@ def append(
         tuple[Mapping[object, object], ...],
         Mapping[object, object],
         Callable[[], int],
+        MayWrite | None,
     ],
     origin: Origin,
     frame: memoryview,

@@ -9,7 +9,8 @@ They are the reference: for a usual request too they do the same, more slowly.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from holdfast_log.broker.replication.admission import Origin
 from holdfast_log.broker.replication.appends import Append
@@ -21,6 +22,9 @@ from holdfast_log.protocol.frames import Part
 CarriedOut: TypeAlias = tuple[int, int, list[Append]]
 """The `acks` and the timeout in ms of a request, and its appends, which have been carried out."""
 
+MayWrite: TypeAlias = "Callable[[Any, str], bool]"
+"""Whether an `Origin` may write to a topic. It logs nothing."""
+
 _compiled = extension("_usual_append", "broker.replication")
 """None where every request is to be handled in Python."""
 
@@ -31,9 +35,12 @@ def is_compiled() -> bool:
 
 
 class UsualAppends:
-    """Appends usual requests to the partitions of this broker, unless others are held before them."""
+    """Appends usual requests to the partitions of this broker, unless others are held before them. A request
+    of a client that `may_write` keeps from one of its topics is not usual; None: all may write to all."""
 
-    def __init__(self, replicas: Replicas, held_requests: HeldRequests) -> None:
+    def __init__(
+        self, replicas: Replicas, held_requests: HeldRequests, may_write: MayWrite | None = None
+    ) -> None:
         self.replicas = replicas
         self._broker = (
             replicas,
@@ -42,6 +49,7 @@ class UsualAppends:
             replicas.watched,
             held_requests.queues,
             replicas.date_ms,
+            may_write,
         )
 
     def append(
