@@ -586,7 +586,7 @@ note_written(const Request *request, Batch *batch, int are_ahead)
     if (get_number(state, log, RECOVERY_POINT, &recovery_point) < 0
         || get_number(state, log, WRITTEN_BYTES, &written_bytes) < 0
         || set_number(state, log, LOG_END_OFFSET, next_offset) < 0
-        || set_number(state, log, WRITTEN_BYTES, written_bytes + batch->batch_size) < 0 || count(state, batch) < 0
+        || set_number(state, log, WRITTEN_BYTES, written_bytes + batch->batch_size) < 0
         || put_slot_number(&state->map_end_offset, batch->producers, next_offset) < 0) {
         return -1;
     }
@@ -685,7 +685,10 @@ write_batch(const Request *request, Batch *batch)
     write_number(batch->batch, (uint64_t)batch->first_offset, 8);
     write_number(batch->batch + LEADER_EPOCH_AT, (uint64_t)batch->leader_epoch, 4);
     int status = write_to_segment(request, batch, &are_ahead);
-    return status < 0 ? -1 : status == 1 ? note_written(request, batch, are_ahead) : write_in_python(request, batch);
+    if (status < 0 || (status == 1 ? note_written(request, batch, are_ahead) : write_in_python(request, batch)) < 0) {
+        return -1;
+    }
+    return count(request->state, batch);
 }
 
 /* Whether a request or a session waits for something of the partition. */

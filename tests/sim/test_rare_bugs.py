@@ -79,6 +79,7 @@ from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_replica_sessions as of_replica_sessions
 from tests.broker.replication import test_retention as of_retention
+from tests.broker.replication import test_several_appends as of_several_appends
 from tests.broker.security.sasl import gated as of_gates
 from tests.broker.security.sasl import test_gates as of_sasl
 from tests.broker.security.sasl import test_revocation as of_logins
@@ -298,6 +299,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "strangers-evict": lambda path: of_introductions.test_made_up_ids_of_a_stranger_evict_no_honest_producer(
         of_introductions.world_in(path)
+    ),
+    "left-to-python-half-done": (
+        of_several_appends.test_batches_beside_one_that_is_left_to_python_are_appended_once
     ),
     "producers-without-total": lambda path: (
         of_totals.test_one_source_over_all_partitions_has_a_bound_and_takes_places_from_itself_only()

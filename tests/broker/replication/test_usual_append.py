@@ -6,27 +6,27 @@ from __future__ import annotations
 import gc
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.ownership.confirming import unconfirmed
 from holdfast_log.broker.replication import usual_append
 from holdfast_log.broker.replication.admission import MakeWay, Origin
+from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.batches import read_header, write_header
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.frames import join_parts
-from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.replication.twins import TwinBrokers
-from tests.broker.world import World, follow, only_produced, produce_request
-from tests.models.batches import batch, timed_batch
+from tests.broker.replication.drawn_appends import Requests, Twins, compiled, frame_of, logs_of
+from tests.broker.world import World, fetch_request, follow, only_produced, produce_request
+from tests.models.batches import batch
 
-compiled: Any = usual_append._compiled
 if compiled is None:
     reason = "broker/replication/_usual_append.c was not compiled, or HOLDFAST_PURE_PYTHON is set"
     pytest.skip(reason, allow_module_level=True)
@@ -40,109 +40,8 @@ CONFIGS: list[dict[str, Any]] = [
     {"flush.before.ack": True},
     {"message.timestamp.type": "LogAppendTime"},
     {"segment.ms": 3000, "segment.jitter.ms": 1000},
+    {"segment.ms": 3000},
 ]
-LOG_STATE = ("log_start_offset", "log_end_offset", "recovery_point", "written_bytes", "_waits_for_indexes")
-SEGMENT_STATE = ("size", "next_offset", "_first_timestamp", "_appended")
-
-
-class Counted:
-    """Counts the requests that the compiled function carried out, and those that it left to Python."""
-
-    def __init__(self) -> None:
-        self.done = self.left = 0
-
-    def append(self, *arguments: Any) -> Any:
-        answer = compiled.append(*arguments)
-        if answer is None:
-            self.left += 1
-        else:
-            self.done += 1
-        return answer
-
-
-class Twins(TwinBrokers):
-    """Two brokers that append the same: the first by the compiled function, the other never."""
-
-    def __init__(
-        self, directory: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any] | None = None
-    ) -> None:
-        self.counted = Counted()
-        super().__init__(directory, monkeypatch, usual_append, self.counted, state_of, 2, config)
-
-    def send(self, frame: bytes, number: int = 0) -> list[bytes]:
-        """Send a frame on the connection of that number. Returns the answers, the same of both."""
-        self.send_both(frame, number)
-        return [answer for connection in self.answers() for answer in connection]
-
-
-def state_of(world: World) -> Any:
-    rows: list[Any] = []
-    for partition in world.replicas:
-        log, producers = partition.log, partition.log.producers
-        rows += [partition.key, partition.high_watermark, log.failure is None, log.epochs.entries]
-        rows += [getattr(log, name) for name in LOG_STATE]
-        rows += [getattr(segment, name) for segment in log.segments[-2:] for name in SEGMENT_STATE]
-        rows += [producers.map_end_offset, producers.append_ids.known_from]
-        rows += [(entry.producer_id, entry.epoch, list(entry.batches)) for entry in producers.entries()]
-        rows += [entry.last_write_ms for entry in producers.entries()]
-    return rows
-
-
-def frame_of(request: ProduceRequest, version: int = 11, client_id: str = "test") -> bytes:
-    return join_parts(encode_request(request, version, 7, client_id))[4:]
-
-
-class Requests:
-    """Draws requests, most of them usual."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._sequences: dict[tuple[str, int, int], int] = {}
-
-    def draw(self, now_ms: int) -> bytes:
-        rng = self._rng
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for _ in range(rng.choice((1, 1, 1, 2, 3))):
-            topic = rng.choice(
-                ("t", "t", "t", "u", "unknown", "__consumer_offsets") if rng.random() < 0.2 else "tu"
-            )
-            index = rng.choice((0, 0, 1, 1, 2 if rng.random() < 0.1 else 0))
-            rows = topics.setdefault(topic, [])
-            if rng.random() > 0.02 and any(row.index == index for row in rows):
-                continue
-            rows.append(PartitionProduceData(index=index, records=self._batch(topic, index, now_ms)))
-        names = [TopicProduceData(name=name, partition_data=rows) for name, rows in topics.items()]
-        if rng.random() < 0.02:
-            names.append(TopicProduceData(name="t", partition_data=[]))
-        acks = rng.choice((1, -1, 1, -1, 0, 3) if rng.random() < 0.2 else (1, -1))
-        request = ProduceRequest(acks=acks, timeout_ms=rng.choice((0, 500)), topic_data=names)
-        if rng.random() < 0.02:
-            request.transactional_id = "mine"
-        frame = bytearray(frame_of(request, rng.randrange(3, 12)))
-        if rng.random() < 0.1:
-            # Bytes that a client wrote wrongly; the length of the whole stays, or not.
-            frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
-        if rng.random() < 0.03:
-            del frame[rng.randrange(14, len(frame)) :]
-        return bytes(frame)
-
-    def _batch(self, topic: str, index: int, now_ms: int) -> bytes | None:
-        rng = self._rng
-        if rng.random() < 0.02:
-            return rng.choice((None, b"", b"short", batch(b"a") + batch(b"b")))
-        times = [
-            now_ms + rng.choice((0, 0, 0, 0, -3000, 3000, -now_ms - 1)) for _ in range(rng.randrange(1, 4))
-        ]
-        producer: dict[str, int] = {}
-        if rng.random() < 0.5:
-            producer_id, epoch = rng.randrange(3), int(rng.random() < 0.03)
-            at = (topic, index, producer_id)
-            sequence = self._sequences.get(at, 0)
-            producer = {"producer_id": producer_id, "epoch": epoch, "sequence": sequence}
-            self._sequences[at] = max(
-                0, sequence + (len(times) if rng.random() < 0.9 else rng.randrange(-1, 3))
-            )
-        return bytes(timed_batch(*times, size=rng.choice((1, 10, 100, 300)), **producer))
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -175,9 +74,9 @@ def test_both_answer_the_same_and_leave_the_same_logs(
         twins.reopen()
     for world in twins.worlds:
         world.clock.advance(1)
-        for partition in world.replicas:
-            close_log(partition.log)
     twins.answers()
+    compiled_logs, logs = map(logs_of, twins.worlds)
+    assert compiled_logs == logs
     is_usual = twins.worlds[0].replicas.partition("u", 0).log.settings.usual_limits is not None
     assert (twins.counted.done > 10) == is_usual
     assert twins.counted.left > 10
@@ -195,8 +94,9 @@ def caught_up(world: World) -> None:
         follow(world, partition.log.log_end_offset)
 
 
+@pytest.mark.parametrize("place", [0, 1])
 def test_a_failed_disk_is_answered_for_each_partition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     twins = Twins(tmp_path, monkeypatch)
     for index in (0, 1):
@@ -211,14 +111,14 @@ def test_a_failed_disk_is_answered_for_each_partition(
 
     for world in twins.worlds:
         # A descriptor that takes no writes.
-        file = world.replicas.partition("u", 0).log.segments.active.file()
+        file = world.replicas.partition("u", place).log.segments.active.file()
         descriptor = os.open(os.devnull, os.O_RDONLY)
         os.dup2(descriptor, file.fileno())
         os.close(descriptor)
     (answer,) = twins.send(frame_of(request))
     assert ErrorCode.KAFKA_STORAGE_ERROR.to_bytes(2, "big") in answer
     assert twins.counted.done == done + 1
-    assert all(world.replicas.find("u", 0) is not None for world in twins.worlds)
+    assert all(world.replicas.find("u", place) is not None for world in twins.worlds)
 
 
 class Nobody:
@@ -292,6 +192,77 @@ def test_the_request_of_an_owner_is_usual(led: Twins) -> None:
     assert led.counted.done == 1
 
 
+def usual_of(world: World, held: HeldRequests | None = None) -> usual_append.UsualAppends:
+    return usual_append.UsualAppends(world.replicas, held or HeldRequests())
+
+
+def test_what_comes_behind_a_held_request_is_left_to_python(
+    led: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usual_append, "_compiled", compiled)
+    world, held, work = led.worlds[0], HeldRequests(), Deferred[None]()
+    frame = frame_of(produce_request("t", batch(b"a"), acks=1))
+    origin = led.clients[0][0].connection
+    held.hold([Append("t", 0, memoryview(b""))], [work], lambda: None)
+    assert usual_of(world, held).append(origin, memoryview(bytearray(frame)), 11, 15, 7) is None
+    work.callback(None)
+    assert usual_of(world, held).append(origin, memoryview(bytearray(frame)), 11, 15, 7) is not None
+
+
+def test_a_request_that_is_cut_off_is_left_to_python(led: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind its end, in the same memory, are the bytes that it says it has."""
+    monkeypatch.setattr(usual_append, "_compiled", compiled)
+    world, origin = led.worlds[0], led.clients[0][0].connection
+    for version in (8, 11):
+        frame = frame_of(produce_request("t", batch(b"a"), acks=1), version)
+        for size in range(15, len(frame)):
+            cut = memoryview(bytearray(frame))[:size]
+            assert usual_of(world).append(origin, cut, version, 14 + (version > 8), 7) is None
+    assert partition_of(world).log.log_end_offset == 1
+
+
+def test_internal_topics_are_left_to_python(led: Twins) -> None:
+    led.both(lambda world: world.assign("__consumer_offsets"))
+    for _ in range(2):
+        led.send(frame_of(produce_request("__consumer_offsets", batch(b"a"), acks=1)))
+    assert led.counted.done == 0
+
+
+def test_a_topic_that_is_named_twice_is_left_to_python(led: Twins) -> None:
+    led.both(lambda world: world.assign("t", 1))
+    led.send(frame_of(produce_request("t", batch(b"a"), index=1, acks=1)))
+    request = produce_request("t", batch(b"a"), acks=1)
+    request.topic_data += produce_request("t", batch(b"a"), index=1).topic_data
+    (answer,) = led.send(frame_of(request))
+    assert led.counted.done == 0
+    assert answer.count(b"\x02t") == 1, "both partitions are answered below one topic"
+
+
+def test_a_largest_timestamp_that_is_wrong_is_left_to_python(led: Twins) -> None:
+    records = bytearray(batch(b"a"))
+    header = read_header(records)
+    write_header(
+        records,
+        attributes=header.attributes,
+        record_count=header.record_count,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp + 1,
+    )
+    led.send(frame_of(produce_request("t", bytes(records), acks=1)))
+    assert led.counted.done == 0
+
+
+def test_a_fetch_that_waits_is_answered(led: Twins) -> None:
+    for world, clients in zip(led.worlds, led.clients, strict=True):
+        reader = world.client()
+        reader.ask(fetch_request(world.topic_id("t"), 1, max_wait_ms=60_000))
+        clients.append(reader)
+    led.send(frame_of(produce_request("t", batch(b"awaited"), acks=1)))
+    assert led.counted.done == 1
+    assert all(world.replicas.readers is not None and not len(world.replicas.readers) for world in led.worlds)
+
+
 def test_a_request_of_many_partitions_is_answered_in_its_order(led: Twins) -> None:
     names = ["t", "u" * 200, "v"]
     for name in names:
@@ -356,3 +327,35 @@ def test_requests_keep_no_objects(led: Twins) -> None:
     act()
     # Threads of other tests may make objects meanwhile; what requests keep, they keep each time.
     assert min(kept() for _ in range(3)) <= 5
+
+
+def test_requests_take_no_more_references(led: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do they give away references of others, or leave memory behind."""
+    world, origin = led.worlds[0], led.clients[0][0].connection
+    partition = partition_of(world)
+    watched = (partition, partition.role, partition.log, partition.log.producers, origin, None)
+
+    def idempotent(sequence: int) -> bytes:
+        records = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=sequence)
+        return frame_of(produce_request("t", records, acks=1))
+
+    led.send(idempotent(0))
+    monkeypatch.setattr(usual_append, "_compiled", compiled)
+    usual, plain = usual_of(world), frame_of(produce_request("t", batch(b"a"), acks=1))
+    unusual = frame_of(produce_request("t", batch(b"a"), index=5))
+
+    def act(round_: int) -> None:
+        for number in range(200):
+            for frame in (idempotent(1 + 200 * round_ + number), plain):
+                assert usual.append(origin, memoryview(bytearray(frame)), 11, 15, 1_000_000) is not None
+            assert usual.append(origin, memoryview(bytearray(unusual)), 11, 15, 1_000_000) is None
+        gc.collect()
+
+    for round_ in range(2):
+        act(round_)
+    blocks, before = sys.getallocatedblocks(), [sys.getrefcount(each) for each in watched]
+    act(2)
+    grown, after = sys.getallocatedblocks() - blocks, [sys.getrefcount(each) for each in watched]
+    assert max(abs(one - other) for one, other in zip(before, after, strict=True)) < 100, (before, after)
+    # Indexes grow, but by an entry for many batches.
+    assert grown < 100

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from holdfast_log.broker.handlers import incremental_alter_configs
 from holdfast_log.broker.log.introductions import Introductions
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.broker.quotas.entities import QuotaEntity
+from holdfast_log.broker.replication import usual_append
+from holdfast_log.broker.replication.admission import Origin
+from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.introducing import Introducing
+from holdfast_log.broker.replication.usual_append import UsualAppends
 from holdfast_log.broker.settings import changes, view
 from holdfast_log.broker.settings.alterations import ClientBound
 from holdfast_log.coordinator.cluster.handed_out_ids import HandedOutIds
+from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.protocol.schema import decode_from, received_records
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -92,7 +99,36 @@ def _give_everybody_any_quota() -> Sequence[Patch]:
     return [(QuotaEntity, "is_of_everybody", property(lambda self: False))]
 
 
+def _append_the_first_before_the_others_are_looked_at() -> Sequence[Patch]:
+    append = UsualAppends.append
+
+    def mutant(
+        self: UsualAppends,
+        origin: Origin,
+        frame: memoryview,
+        version: int,
+        position: int,
+        correlation_id: int,
+    ) -> Any:
+        answer = append(self, origin, frame, version, position, correlation_id)
+        if answer is None:
+            request, _ = decode_from(ProduceRequest, version, frame, position)
+            topic, *others = request.topic_data
+            data, *beside = topic.partition_data
+            if others or beside:
+                first = Append(topic.name, data.index, memoryview(bytearray(received_records(data.records))))
+                self.replicas.append([first], request.acks, origin)
+        return answer
+
+    return [(usual_append, "is_compiled", lambda: True), (UsualAppends, "append", mutant)]
+
+
 RARE = (
+    Mutation(
+        "left-to-python-half-done",
+        "a produce request of several partitions that is left to Python has appended its first batch already",
+        _append_the_first_before_the_others_are_looked_at,
+    ),
     Mutation(
         "producers-without-total",
         "one client fills the memory with producers, because only each partition has a limit",
