@@ -12,10 +12,11 @@ import pytest
 from holdfast_log.broker.log import names
 from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.replication import usual_append
-from holdfast_log.protocol.compression import Compression
+from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.schema import received_records
 from tests.broker.replication.twins import TwinBrokers
 from tests.broker.world import World
 from tests.models.batches import batch, timed_batch
@@ -33,9 +34,9 @@ SIZES = (2, 3, 6, 6, 20, 20, 63, 64, 65, 70)
 
 
 def _spoil(data: PartitionProduceData, now_ms: int) -> None:
-    """Change a byte of the batch, under its checksum."""
-    records = bytearray(data.records or b"")
-    records[-1] ^= 1
+    """Change the last byte of the value, which only the checksum tells; the number of headers follows."""
+    records = bytearray(received_records(data.records))
+    records[-2] ^= 1
     data.records = bytes(records)
 
 
@@ -56,7 +57,7 @@ def _mark(data: PartitionProduceData, now_ms: int) -> None:
 
 
 def _double(data: PartitionProduceData, now_ms: int) -> None:
-    data.records = bytes(data.records or b"") * 2
+    data.records = bytes(received_records(data.records)) * 2
 
 
 def _expect(data: PartitionProduceData, now_ms: int) -> None:

@@ -14,12 +14,14 @@ from uuid import UUID
 import pytest
 
 from holdfast_log.broker.replication import several_fetch
+from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.broker.replication.drawn_fetches import CLIENTS, DrawnFetches, Refusing, state_of
 from tests.broker.replication.twins import TwinBrokers
 from tests.broker.world import Client, World, produce_request
 from tests.models.batches import batch
+from tests.models.rules import Rules
 
 compiled: Any = several_fetch._compiled
 if compiled is None:
@@ -289,6 +291,55 @@ def test_a_partition_that_another_one_owns_is_left_to_python(world: World, count
     answers = [world.client().call(asked(world, ALL, max_wait_ms=0)) for _ in range(2)]
     errors = [[each.error_code for topic in one.responses for each in topic.partitions] for one in answers]
     assert [0, ErrorCode.OWNERSHIP_FENCED, 0, 0] in errors and counted.left == 2
+
+
+def judged(tmp_path: Path, denied: str) -> tuple[World, Rules]:
+    """A broker whose clients have rights, and what they may not read from the next change of the rules on."""
+    rules = Rules(set(), {denied})
+    world = World(tmp_path, authorizer=rules)
+    assign_all(world)
+    return world, rules
+
+
+def codes_of(answer: FetchResponse) -> set[int]:
+    return {each.error_code for topic in answer.responses for each in topic.partitions}
+
+
+def test_a_topic_that_the_client_may_not_read_is_left_to_python(tmp_path: Path, counted: Counted) -> None:
+    world, rules = judged(tmp_path, "u")
+    produce(world.client(), "u", 0)
+    client = world.stranger()
+    assert codes_of(client.call(asked(world, ALL, max_wait_ms=0))) == {0}
+    assert (counted.answered, counted.left) == (1, 0)
+    rules.denied = {(AclOperation.READ, AclResource.TOPIC)}
+    answer = client.call(asked(world, ALL, max_wait_ms=0))
+    assert codes_of(answer) == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert (counted.answered, counted.left) == (1, 1)
+
+
+def test_a_right_that_has_ended_is_asked_for_in_a_session(tmp_path: Path, counted: Counted) -> None:
+    """Its request names no partition."""
+    world, rules = judged(tmp_path, "u")
+    client = world.stranger()
+    opened = client.call(asked(world, ALL, 0, 0, max_wait_ms=0))
+    produce(world.client(), "u", 0)
+    assert codes_of(client.call(asked(world, {}, opened.session_id, 1, max_wait_ms=0))) == {0}
+    assert (counted.answered, counted.left) == (1, 1)
+    rules.denied = {(AclOperation.READ, AclResource.TOPIC)}
+    produce(world.client(), "u", 0)
+    answer = client.call(asked(world, {}, opened.session_id, 2, max_wait_ms=0))
+    assert codes_of(answer) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert counted.answered == 1
+
+
+def test_a_partition_that_is_named_twice_is_left_to_python(world: World, counted: Counted) -> None:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic="t", topic_id=world.topic_id("t"), partitions=[wanted, wanted])]
+    client = world.client()
+    client.ask(FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=topics))
+    assert (counted.kept, counted.left) == (0, 1)
+    world.clock.advance(1)
+    assert len(client.answers()) == 1
 
 
 def test_a_fetch_that_names_too_many_partitions_is_left_to_python(world: World, counted: Counted) -> None:

@@ -26,6 +26,7 @@ from holdfast_log.protocol.messages.produce import PartitionProduceData, Produce
 from tests.broker.replication.drawn_appends import Requests, Twins, compiled, frame_of, logs_of
 from tests.broker.world import World, fetch_request, follow, only_produced, produce_request
 from tests.models.batches import batch
+from tests.models.transactional import PRODUCER, transactional_batch
 
 if compiled is None:
     reason = "broker/replication/_usual_append.c was not compiled, or HOLDFAST_PURE_PYTHON is set"
@@ -174,6 +175,14 @@ def test_what_is_unusual_is_left_to_python(led: Twins, change: Callable[[World],
     assert led.counted.done == 0
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_partition_that_this_broker_does_not_lead_is_left_to_python(led: Twins, epoch: int) -> None:
+    led.both(lambda world: world.assign("t", leader=2, leader_epoch=epoch, replicas=(1, 2), isr=(1, 2)))
+    led.both(lambda world: setattr(partition_of(world), "role", None))
+    led.send(frame_of(produce_request("t", batch(b"a"), acks=1)))
+    assert led.counted.done == 0
+
+
 class Owner:
     """Admits the writers whose requests want all acknowledgements."""
 
@@ -236,6 +245,13 @@ def test_a_topic_that_is_named_twice_is_left_to_python(led: Twins) -> None:
     (answer,) = led.send(frame_of(request))
     assert led.counted.done == 0
     assert answer.count(b"\x02t") == 1, "both partitions are answered below one topic"
+
+
+def test_a_transactional_batch_of_a_known_producer_is_left_to_python(led: Twins) -> None:
+    first = batch(b"a", producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
+    for records in (first, transactional_batch(b"a", sequence=1)):
+        led.send(frame_of(produce_request("t", bytes(records), acks=1)))
+    assert led.counted.done == 0
 
 
 def test_a_largest_timestamp_that_is_wrong_is_left_to_python(led: Twins) -> None:

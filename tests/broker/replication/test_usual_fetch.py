@@ -120,6 +120,16 @@ def in_session(world: World, offset: int | None, session_id: int, epoch: int) ->
     return request
 
 
+def test_a_session_is_not_continued_as_another_principal(world: World, counted: Counted) -> None:
+    client = world.client()
+    opened = client.call(in_session(world, 0, 0, 0))
+    client.connection.principal = "User:another"
+    client.ask(in_session(world, 0, opened.session_id, 1))
+    (refused,) = client.answers()
+    assert refused.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert counted.kept == 0
+
+
 def test_a_session_that_is_closed_while_its_fetch_waits_has_it_answered(world: World) -> None:
     client, other = world.client(), world.client()
     opened = client.call(in_session(world, 0, 0, 0))
