@@ -7,7 +7,9 @@ and does not list their API keys, because one stock client rejects keys that it 
 transactions is announced as decided by the whole cluster, because clients use no other; the epoch tells them
 which decision is the latest. A client asks once for each connection, and connects anew to a broker that
 restarts. So the answer waits until the controller has told the broker of the decision: clients that run learn
-of a version that rises with this restart.
+of a version that rises with this restart. The APIs' versions that belong to a version of transactions are
+those of this broker's own file: when the last broker has it, and the features say so, every connection of
+every client knows of them.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
             ApiVersion(api_key=api.key, min_version=versions.first, max_version=versions.last)
             for api in self.dispatcher.apis
             if not api.internal and api.key < _KAFKA_KEYS_END
-            for versions in (advertised_versions(api, features.transaction_version),)
+            for versions in (advertised_versions(api, self.transactions.version),)
         ]
         supported = [
             SupportedFeatureKey(name=name, min_version=first, max_version=last)

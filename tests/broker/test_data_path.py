@@ -666,26 +666,48 @@ def test_what_a_client_says_of_itself_does_not_change_the_versions(world: World)
     assert levels == {"transaction.version": 1}
 
 
-def test_clients_are_told_what_the_controller_says_of_features_with_its_epoch(world: World) -> None:
-    def announced() -> tuple[int, list[int], int]:
-        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        answer = world.client().call(request)
-        (produce,) = [row.max_version for row in answer.api_keys if row.api_key == ProduceRequest.api.key]
-        levels = [row.max_version_level for row in answer.finalized_features]
-        return answer.finalized_features_epoch, levels, produce
+@pytest.mark.parametrize(("own", "produce"), [(1, 11), (2, 12)])
+def test_clients_are_told_what_the_controller_says_of_features_with_its_epoch(
+    world: World, own: int, produce: int
+) -> None:
+    """The versions of APIs are those of the broker's file: connections that are made before the features rise
+    last longer."""
+
+    def announced() -> tuple[int, list[int]]:
+        (answer,) = ask_versions(world, own)
+        rows = [row.max_version for row in answer.api_keys if row.api_key == ProduceRequest.api.key]
+        assert rows == [produce]
+        return answer.finalized_features_epoch, [row.max_version_level for row in answer.finalized_features]
 
     def say(epoch: int, version: int) -> None:
-        fields = {"finalized_features_epoch": epoch, "transaction_version": version}
-        world.metadata.update(update_metadata(**fields))
+        world.metadata.update(update_metadata(finalized_features_epoch=epoch, transaction_version=version))
 
     say(1, 1)
-    assert announced() == (1, [1], 11)
+    assert announced() == (1, [1])
     say(2, 2)  # Java's clients take over features only with a higher epoch.
-    assert announced() == (2, [2], 12)
+    assert announced() == (2, [2])
     say(-1, 0)  # From a controller of an earlier version, which says nothing about features.
-    assert announced() == (2, [2], 12)
+    assert announced() == (2, [2])
     say(3, 0)
-    assert announced() == (3, [], 11)
+    assert announced() == (3, [])
+
+
+def ask_versions(world: World, own: int, version: int = 4) -> list[ApiVersionsResponse]:
+    """The answer of a broker with this version of transactions in its file, once there is one."""
+    answers: list[ApiVersionsResponse] = []
+    handler = ApiVersionsHandler(
+        world.dispatcher,
+        world.metadata,
+        FirstUpdate(world.metadata, world.clock),
+        TransactionVersionSetting(own),
+    )
+    request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    answer = handler.handle(RequestContext(version, "", None), request)
+    if isinstance(answer, Deferred):
+        answer.addCallback(answers.append)
+    else:
+        answers.append(answer)
+    return answers
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 4])
@@ -693,23 +715,7 @@ def test_an_answer_with_features_waits_until_the_controller_has_said_what_is_dec
     world: World, version: int
 ) -> None:
     """A client asks once for each connection, and connects to a broker that restarts before it registers."""
-    answers: list[ApiVersionsResponse] = []
-    handler = ApiVersionsHandler(
-        world.dispatcher,
-        world.metadata,
-        FirstUpdate(world.metadata, world.clock),
-        TransactionVersionSetting(2),
-    )
-
-    def ask() -> None:
-        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        answer = handler.handle(RequestContext(version, "", None), request)
-        if isinstance(answer, Deferred):
-            answer.addCallback(answers.append)
-        else:
-            answers.append(answer)
-
-    ask()
+    answers = ask_versions(world, 2, version)
     if version < 3:
         assert answers
         return
