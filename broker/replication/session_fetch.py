@@ -61,8 +61,7 @@ class SessionFetch:
         session, limits = self._session, self._limits
         self._find_reads()
         if session.reader.is_follower:
-            for read in self._reads:
-                self._record(read)
+            self._record_all()
         self._read()
         wait = limits.max_wait_ms > 0 and self._total < limits.min_bytes and not self._has_more
         if not wait or any(read.is_final for read in self._reads):
@@ -128,6 +127,20 @@ class SessionFetch:
             stirred = itertools.islice(stirred, READS_MAX)
         # A copy: `locate` watches the partition, so that a change may stir it during the loop.
         self._reads = [self._locate(member, self._connection) for member in list(stirred)]
+
+    def _record_all(self) -> None:
+        """Record a follower's positions. What they commit may have this broker append to other partitions in
+        the same turn, as a coordinator does with the markers of a transaction: the fetch reads those too, for
+        nothing wakes it before it waits."""
+        session, recorded = self._session, 0
+        while recorded < len(self._reads):
+            for read in self._reads[recorded:]:
+                self._record(read)
+            recorded = len(self._reads)
+            if len(session.stirred) > recorded:
+                found = {read.member for read in self._reads}
+                more = [member for member in session.stirred if member not in found]
+                self._reads += [self._locate(member, self._connection) for member in more]
 
     def _record(self, read: Read) -> None:
         """Record a follower's position in a partition that it named or that has changed."""

@@ -94,9 +94,10 @@ LIBRDKAFKAS_OWN = {
     "0098_consumer_txn": "with Kafka's Java producer (3.9.1) all seven scenarios passed, 0 to 6. With "
     "librdkafka's own producer 0 to 4 passed, and 5 and 6 with `-Q` three times of three. In one run of "
     "all, with a load average of 40, scenario 5 ended as once before: an abort 200 ms after the begin was "
-    "refused with INVALID_TXN_STATE. By `__transaction_state` the markers of the commit before it came 506 ms "
-    "after the commit, so the partition could not be added before the abort: librdkafka aborts nevertheless, "
-    "and Kafka's coordinator refuses that too, in the state PrepareCommit",
+    "refused with INVALID_TXN_STATE. By `__transaction_state` the markers of the commit before it came 506 "
+    "ms after the commit, so the partition could not be added before the abort; librdkafka aborts "
+    "nevertheless, and Kafka's coordinator refuses that too, in the state PrepareCommit. The markers were "
+    "late because a follower's fetch waited beside them, which it does not do any more",
     "0129_fetch_aborted_msgs": "passed",
     "0130_store_offsets": "passed",
     "0061_consumer_lag": "passed: the lag with transactions and without",

@@ -341,6 +341,11 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "offsets-without-limit": lambda path: (
         of_group_memory.TestMemory().test_all_groups_have_a_limit_together()
     ),
+    "fetch-waits-beside-news": lambda path: (
+        of_replica_sessions.test_a_fetch_has_what_is_written_elsewhere_because_of_the_position_that_it_brings(
+            path
+        )
+    ),
     "ended-transaction-repeated": lambda path: (
         of_log_transactions.test_a_sequence_of_an_ended_transaction_is_no_repeated_attempt()
     ),

@@ -127,6 +127,31 @@ def test_a_fetch_names_only_advanced_partitions_and_its_answer_only_changed_ones
     assert pair.copies[3].high_watermark == 1
 
 
+def test_a_fetch_has_what_is_written_elsewhere_because_of_the_position_that_it_brings(
+    tmp_path: Path,
+) -> None:
+    """As the markers of a transaction, once its end is on all replicas of the coordinator's partition."""
+    pair = Pair(tmp_path, partitions=3)
+    pair.turn()
+    pair.turn()
+    pair.append(0)
+    written: list[int] = []
+
+    def write(index: int) -> bool:
+        pair.append(index)
+        written.append(index)
+        return True
+
+    writers, partition = pair.world.replicas.writers, pair.world.replicas.partition
+    writers.park([partition("t", 0).key], 60_000, lambda key: write(1), lambda: None)
+    fetch, response = pair.turn()
+    assert told(response) == [0]
+    (fetch,) = pair.send()
+    assert (named(fetch), written) == ([0], [1])
+    (response,) = pair.receive()  # At once, not at the end of its wait.
+    assert told(response) == [0, 1]
+
+
 def test_a_fetch_adds_new_partitions_to_the_session_and_removes_dropped_ones(tmp_path: Path) -> None:
     pair = Pair(tmp_path, partitions=3)
     pair.fetcher.forget(pair.copies[2])

@@ -15,6 +15,7 @@ from holdfast_log.broker.replication.following import FetchOutcome
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.partition_values import LeaderAndIsr
 from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.broker.replication.session_fetch import SessionFetch
 from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.messages.fetch import FetchPartition, PartitionData
 from tests.sim.mutation import Mutation, Patch
@@ -168,10 +169,24 @@ MUTATIONS = (
     ),
 )
 
+
 # The first has consequences only if a leader's retention empties its log just before a follower with other
 # records returns; the second only after several elections in a row whose leaders each have records that the
 # others lack.
+def _record_only_what_is_named() -> Sequence[Patch]:
+    def mutant(self: SessionFetch) -> None:
+        for read in self._reads:
+            self._record(read)
+
+    return [(SessionFetch, "_record_all", mutant)]
+
+
 RARE = (
+    Mutation(
+        "fetch-waits-beside-news",
+        "a follower's fetch waits, though its position had the leader write to other partitions",
+        _record_only_what_is_named,
+    ),
     Mutation(
         "deleted-record-counted",
         "a follower joins the in-sync set with another record in place of one that its leader has deleted",
