@@ -23,14 +23,14 @@ from tests.sim.shrink import Variant, shrink
 
 HOME = Path(__file__).parent.parent.parent
 
-SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "50"))
+SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "25"))
 """Seeds with three brokers, a multiple of `SEEDS_AT_A_TIME`. scripts/test-campaigns.sh sets more."""
 SINGLE_SEEDS = SEEDS * 2 // 5
-RESTARTS_SEEDS = SEEDS // 20
+RESTARTS_SEEDS = max(2, SEEDS // 20)
 TRANSACTIONS_SEEDS = SEEDS * 3 // 25
 DRAWN_SEEDS = 200
 """Seeds that are only drawn, which takes no time."""
-SEEDS_AT_A_TIME = 50
+SEEDS_AT_A_TIME = 25
 """Seeds in one test: few enough that two pytest processes get about the same load."""
 PROCESSES = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))
 
@@ -122,18 +122,19 @@ def test_two_seeds_give_different_traces() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "seed"),
     [
-        "acknowledge-before-isr",
-        "uncommitted-shown",
-        "high-watermark-below-min-isr",
-        "hand-over-before-copied",
-        "granted-before-written",
-        "zombie-resumes",
-        "age-of-first-record",
+        ("acknowledge-before-isr", 2),
+        ("uncommitted-shown", 1),
+        ("high-watermark-below-min-isr", 2),
+        ("hand-over-before-copied", 2),
+        ("granted-before-written", 25),
+        ("zombie-resumes", 5),
+        ("age-of-first-record", 3),
     ],
 )
-def test_a_known_bug_is_caught(name: str) -> None:
-    """A quick selection; scripts/simulate.sh --mutations checks all known bugs."""
+def test_a_known_bug_is_caught(name: str, seed: int) -> None:
+    """A quick selection; scripts/simulate.sh --mutations checks all known bugs. The hunt begins with the seed
+    that catches the bug now: it goes on from there once other plans are drawn."""
     mutation = next(mutation for mutation in MUTATIONS if mutation.name == name)
-    assert hunt(mutation, first_seed=1, seeds=60) is not None
+    assert hunt(mutation, first_seed=seed, seeds=60) is not None
