@@ -18,12 +18,10 @@ FAULT_S = float(os.environ.get("HOLDFAST_FAULT_SECONDS", "6"))
 SESSION_TIMEOUT_MS = 3000
 TOGETHER = 3
 NAMES = (
-    "leader/kill/compressed",
     "controller/kill/plain",
     "leader/pause/plain",
     "follower/cut/compressed",
     "leader/bounce/compressed",
-    "zookeeper/leader-change/plain",
     "zookeeper/outage/plain",
 )
 
