@@ -62,7 +62,7 @@ def await_true(condition: Callable[[], object], process: subprocess.Popen[bytes]
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 def test_a_followed_table_is_right_after_a_kill_and_is_kept_current_by_the_next_process(
