@@ -50,9 +50,22 @@ def division_of(handler: _AnyHandler, request: Request[Any]) -> Division | None:
     for paths in handler.parts:
         rows = getattr(request, paths.asked[0])
         if rows:
-            beyond = next(islice(_places(rows, paths.asked[1:]), PART_ROWS, None), None)
-            return None if beyond is None else _division(handler, request, paths)
+            return _division(handler, request, paths) if _count(rows, paths.asked[1:]) > PART_ROWS else None
     return None
+
+
+def _count(rows: Sequence[Any], path: tuple[str, ...]) -> int:
+    """Number of rows at the end of the path, as `_places` returns them, or some number above `PART_ROWS`."""
+    if not path:
+        return len(rows)
+    name, rest = path[0], path[1:]
+    count = 0
+    for row in rows:
+        inner = getattr(row, name)
+        count += _count(inner, rest) if inner else 1
+        if count > PART_ROWS:
+            break
+    return count
 
 
 def _division(handler: _AnyHandler, request: Request[Any], paths: RowPaths) -> Division | None:

@@ -179,6 +179,24 @@ def test_a_short_request_is_handled_at_once() -> None:
     assert world.answered() == [_answer(request, 0)]
 
 
+@pytest.mark.parametrize(
+    ("topics", "parts"),
+    [
+        ([("b", PART_ROWS + 1)], 2),
+        ([("b", 0)] * PART_ROWS, 1),
+        ([("b", 0)] * (PART_ROWS + 1), 2),
+        ([("a", PART_ROWS - 1), ("b", 0)], 1),
+        ([("a", PART_ROWS - 1), ("b", 0), ("c", 1)], 2),
+    ],
+)
+def test_topics_without_partitions_count_as_one(topics: list[tuple[str, int]], parts: int) -> None:
+    handler = Looking()
+    world = World(handler)
+    world.send(asking(*((name * 20, count) for name, count in topics)))
+    world.turns()
+    assert len(handler.handled) == parts
+
+
 def test_a_later_request_does_not_overtake_one_that_is_handled_in_parts() -> None:
     handler = Looking()
     world = World(handler)
