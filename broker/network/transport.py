@@ -127,9 +127,9 @@ class FrameSocket(tcp.Connection):
             self.startWriting()
 
     def pause(self) -> None:
+        # The reactor is told only when something arrives (`doRead`). Usually nothing does until the requests
+        # before it are answered, and then it need not be told twice.
         self._wants_to_read = False
-        if not self._is_closing:
-            self.stopReading()
 
     def resume(self) -> None:
         self._wants_to_read = True
@@ -175,8 +175,10 @@ class FrameSocket(tcp.Connection):
     def doRead(self) -> Exception | None:  # type: ignore[override]
         if self._is_closing:
             return self._discard()
+        if not self._wants_to_read and self._stays_unread():
+            return None
         assembler = self._assembler
-        if _receive_whole is None or not (assembler.is_fresh and self._wants_to_read and self.connected):
+        if _receive_whole is None or not (assembler.is_fresh and self.connected):
             return self._read_turns(0)
         receiver = self._receiver
         try:
@@ -191,6 +193,14 @@ class FrameSocket(tcp.Connection):
             receiver.frames_received(received)
             return None
         return self._read_turns(received) if received else CONNECTION_DONE
+
+    def _stays_unread(self) -> bool:
+        """Whether nothing is read now, because the connection is paused. Then the reactor does not look at
+        the socket until it is resumed."""
+        if self._wants_to_read or self._is_closing:
+            return False
+        self.stopReading()
+        return True
 
     def _read_turns(self, received: int) -> Exception | None:
         """Read in Python. `received` bytes are in the assembler's target already."""

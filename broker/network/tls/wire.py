@@ -86,6 +86,8 @@ class TlsSocket(FrameSocket):
     # The reactor
 
     def doRead(self) -> Exception | None:  # type: ignore[override]
+        if self._stays_unread():
+            return None
         if self._tls is not TlsState.OPEN:
             self._handshakes.step(self)
             return None

@@ -10,6 +10,7 @@ import struct
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -304,6 +305,33 @@ async def test_a_client_that_does_not_read_occupies_no_more_than_its_budget() ->
         await sent
         assert slow.requests == requests
     assert most_buffered <= LIMITS.buffered_bytes_max + 101_004
+
+
+@on_reactor
+async def test_a_paused_connection_is_watched_until_something_arrives() -> None:
+    received: list[bytes] = []
+
+    def take(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
+        received.append(bytes(frame))
+        echo(connection, frame, reply)
+
+    with serving(take) as server, Client(server) as client:
+        await client.send(framed(b"1"))
+        await client.receive_frame()
+        wire: Any = server.connections[0]._wire
+
+        wire.pause()
+        assert wire in reactor.getReaders()
+        await client.send(framed(b"2"))
+        await until(lambda: wire not in reactor.getReaders())
+        assert received == [b"1"]
+
+        wire.resume()
+        assert await client.receive_frame() == b"2"
+        wire.pause()
+        wire.resume()
+        await client.send(framed(b"3"))
+        assert await client.receive_frame() == b"3"
 
 
 @on_reactor
