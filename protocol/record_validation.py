@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from holdfast_log.protocol.alike_records import ALIKE_MIN, pass_alike
 from holdfast_log.protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from holdfast_log.protocol.compiled import extension
 from holdfast_log.protocol.wire import Buffer
@@ -68,7 +69,17 @@ def validate_in_python(data: Buffer, record_count: int, base_timestamp: int) -> 
     extremes: _Extremes = _NO_EXTREMES
     reason = None
     try:
-        while True:
+        while record_count - index >= ALIKE_MIN:
+            alike = pass_alike(data, position, index, record_count, base_timestamp)
+            if alike is None:
+                break
+            start = index
+            position, index, has_keys, most, most_at, least, least_at = alike
+            extremes = _with(_with(extremes, most, most_at), least, least_at)
+            if not has_keys:
+                missing_keys += index - start
+                missing.extend(range(start, min(index, MISSING_KEYS_MAX)))
+        while index < record_count:
             position, index, missing_keys, extremes = _pass_usual(
                 data, position, index, record_count, base_timestamp, extremes, missing_keys, missing
             )

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast_log.protocol import record_codec, record_validation
+from holdfast_log.protocol.alike_records import ALIKE_MIN
 from holdfast_log.protocol.record_codec import encode_headers, zigzag_varint
 from holdfast_log.protocol.record_validation import (
     RecordsVerdict,
@@ -205,7 +206,10 @@ def _none_is_usual(
 def assert_judged_as_one_by_one(data: bytes, count: int, base: int) -> RecordsVerdict:
     """The verdict, which must be the same where no record takes the short way."""
     verdict = validate_in_python(data, count, base)
-    with mock.patch.object(record_validation, "_pass_usual", _none_is_usual):
+    with (
+        mock.patch.object(record_validation, "_pass_usual", _none_is_usual),
+        mock.patch.object(record_validation, "pass_alike", lambda *_: None),
+    ):
         assert validate_in_python(data, count, base) == verdict
     return verdict
 
@@ -245,6 +249,67 @@ def test_a_usual_record_out_of_place_is_found(place: int) -> None:
 
     assert (verdict.record, verdict.missing_keys) == (place, place)
     assert verdict.reason == "its offset delta is not its place in the batch"
+
+
+SHAPES = {
+    "small": {},
+    "without keys": {"key": None},
+    "tombstones": {"value": None},
+    "with nothing": {"key": None, "value": None},
+    "long": {"key": b"k" * 70, "value": b"v" * 200},
+    "long values": {"key": b"", "value": b"v" * 8000},
+}
+"""Fields of records that are all alike."""
+
+
+@pytest.mark.parametrize("count", [ALIKE_MIN, 64, 64 + ALIKE_MIN, 8192])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_records_of_one_shape_are_passed_together(shape: str, count: int) -> None:
+    fields: Any = SHAPES[shape]
+    count = count if shape != "long values" else min(count, 100)
+    for times in ([7], [63, 0, 5, 0, 63], [8191, 64, 8191, 64, 300]):
+        data = b"".join(
+            record(delta, timestamp=times[delta % len(times)], **fields) for delta in range(count)
+        )
+        verdict = assert_judged_as_one_by_one(data, count, BASE)
+        assert verdict.reason is None
+        with mock.patch.object(record_validation, "_pass_usual", side_effect=AssertionError):
+            assert validate_in_python(memoryview(data), count, BASE) == verdict
+
+
+@pytest.mark.parametrize("base", [BASE, -1, 2**63 - 100])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"key": None, "timestamp": 64}, {"value": b"v" * 70, "timestamp": -1}, {"headers": b"\2\2h\1"}],
+)
+def test_a_byte_that_differs_in_one_of_many_alike_records_is_judged(
+    compiled: ModuleType, fields: Any, base: int
+) -> None:
+    count = ALIKE_MIN + 1
+    data = b"".join(record(delta, **fields) for delta in range(count))
+    both(compiled, data, count, base)
+    for place, byte in enumerate(data):
+        for other in {0, 1, 2, 3, 0x7F, 0x80, 0xFF, byte ^ 1, byte ^ 2, byte ^ 0x80} - {byte}:
+            changed_data = data[:place] + bytes((other,)) + data[place + 1 :]
+            assert_judged_as_one_by_one(changed_data, count, base)
+            both(compiled, changed_data, count, base)
+    for cut in range(1, 20):
+        both(compiled, data[:-cut], count, base)
+
+
+@given(
+    shape=st.sampled_from(sorted(SHAPES)), count=st.integers(1, 150), times=st.lists(st.integers(0, 90)),
+    changes=CHANGES,
+)  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_damage_among_alike_records_is_found(
+    compiled: ModuleType, shape: str, count: int, times: list[int], changes: list[tuple[str, int, int]]
+) -> None:
+    fields: Any = SHAPES[shape]
+    times = times or [0]
+    data = b"".join(record(delta, timestamp=times[delta % len(times)], **fields) for delta in range(count))
+    data = changed(data, changes)
+    assert both(compiled, data, count) == assert_judged_as_one_by_one(data, count, BASE)
 
 
 @given(records=RECORDS, changes=CHANGES, wanted=st.integers(-(2**40), 2**40), least=st.integers(-1, 9))
