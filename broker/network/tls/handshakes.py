@@ -51,6 +51,10 @@ class Handshakes:
         self._check: DelayedCall | None = None
         self.ended = 0
         """Handshakes that took too long, or gave way to others."""
+        self.succeeded_kernel = 0
+        """Handshakes after which the system encrypts what is sent."""
+        self.succeeded_openssl = 0
+        """Handshakes after which OpenSSL does."""
 
     def __len__(self) -> int:
         """How many handshakes are under way."""
@@ -78,6 +82,13 @@ class Handshakes:
         if not self._since_s and self._check is not None:
             self._check.cancel()
             self._check = None
+
+    def succeeded(self, *, by_kernel: bool) -> None:
+        """Count a handshake that is done, by who encrypts what is sent on its connection."""
+        if by_kernel:
+            self.succeeded_kernel += 1
+        else:
+            self.succeeded_openssl += 1
 
     def step(self, one: Handshaking) -> None:
         """Call `one.shake` now, or in a later turn if this one's share is spent."""

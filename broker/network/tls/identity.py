@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from holdfast_log.broker.network.tls.certificates import certificates_in, expiry_s, subject_name
+from holdfast_log.broker.network.tls.kernel import AUTO, enable, lacks
 from holdfast_log.broker.network.tls.principals import PrincipalMapper
 from holdfast_log.broker.network.tls.stream import TlsStream
 from holdfast_log.protocol.tls.contexts import TlsError, accepting_context, connecting_context
@@ -24,7 +25,7 @@ class TlsMaterial:
     """Made once from settings and files, and replaced as a whole: connections keep what they began with.
 
     `name` is the subject of the own certificate. `expires_s` is when the first of the own certificates
-    expires, in seconds since the epoch.
+    expires, in seconds since the epoch. `encryption` says who encrypts what is sent, and why.
     """
 
     accepting: ssl.SSLContext
@@ -33,6 +34,7 @@ class TlsMaterial:
     name: str
     expires_s: float
     stamp: Stamp
+    encryption: str
 
 
 def load_material(settings: Mapping[str, Any]) -> TlsMaterial:
@@ -43,12 +45,16 @@ def load_material(settings: Mapping[str, Any]) -> TlsMaterial:
     except StoreError as error:
         raise TlsError(str(error)) from None
     accepting, connecting = accepting_context(settings, stores), connecting_context(settings, stores)
+    lacking = "ssl.kernel.tls=never" if settings["ssl.kernel.tls"] != AUTO else lacks()
     for context in (accepting, connecting):
         context.sslsocket_class = TlsStream
+        if lacking is None:
+            enable(context)
     assert stores.key is not None, "a context that accepts has a key"
     name, expires_s = _own(stores.key)
     mapper = PrincipalMapper(settings["ssl.principal.mapping.rules"])
-    return TlsMaterial(accepting, connecting, mapper, name, expires_s, stamp)
+    encryption = "the kernel" if lacking is None else f"OpenSSL, because {lacking}"
+    return TlsMaterial(accepting, connecting, mapper, name, expires_s, stamp, encryption)
 
 
 def stamp_of(settings: Mapping[str, Any]) -> Stamp:

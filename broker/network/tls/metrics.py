@@ -13,6 +13,12 @@ def _days_left(tls: TlsListeners) -> Iterator[Sample]:
         yield Sample((identity.listener,), tls.days_left(identity))
 
 
+def _connections(tls: TlsListeners) -> Iterator[Sample]:
+    for name, handshakes in tls.accepting.items():
+        yield Sample((name, "kernel"), handshakes.succeeded_kernel)
+        yield Sample((name, "openssl"), handshakes.succeeded_openssl)
+
+
 TLS_METRICS: tuple[MetricRow[TlsListeners], ...] = (
     gauges(
         "holdfast_certificate_days_left",
@@ -31,5 +37,12 @@ TLS_METRICS: tuple[MetricRow[TlsListeners], ...] = (
         "TLS handshakes that the broker has ended: they took too long, or gave way to newer ones.",
         ("listener",),
         lambda tls: [Sample((name,), handshakes.ended) for name, handshakes in tls.accepting.items()],
+    ),
+    counters(
+        "holdfast_tls_connections_total",
+        "Connections over TLS that clients or other brokers have opened, by who encrypts what is sent on "
+        "them: `kernel` (ssl.kernel.tls) or `openssl`.",
+        ("listener", "encryption"),
+        _connections,
     ),
 )

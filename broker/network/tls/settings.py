@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from holdfast_log.broker.network.tls.kernel import AUTO, KERNEL_TLS
 from holdfast_log.broker.network.tls.principals import check_rules
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.clients.settings import Setting, SettingType
@@ -127,6 +128,16 @@ OF_LISTENERS: tuple[Setting, ...] = (
         "`RULE:pattern/replacement/`, with L or U at the end for lower or upper case, comma-separated; "
         "`DEFAULT` is the whole name.",
         check=check_rules,
+        dynamic=True,
+    ),
+    Setting(
+        "ssl.kernel.tls",
+        SettingType.STRING,
+        AUTO,
+        "Who encrypts what is sent over TLS. `auto`: the system's kernel, if its module `tls` is loaded "
+        "before the broker starts, or else OpenSSL; the kernel sends a log's records from its files. "
+        "`never`: OpenSSL. It is Holdfast's own setting; new connections follow it.",
+        choices=KERNEL_TLS,
         dynamic=True,
     ),
 )

@@ -16,6 +16,7 @@ import socket
 import ssl
 
 from holdfast_log.broker.network.outgoing import Outgoing, SliceTooLong
+from holdfast_log.broker.network.tls.kernel import KernelKeys, kernel_keys
 from holdfast_log.protocol.frames import FileSlice, Part
 
 _FILL_BYTES = 256 * 1024
@@ -33,10 +34,17 @@ class TlsStream(ssl.SSLSocket):
     """A TLS socket that does not block. Where it has to wait it raises BlockingIOError, as a plain one does.
 
     `fault` is the error of TLS that ended it, other than the peer's absence; None while there is none.
+    `kernel` are the keys with which the system encrypts what is sent; None if OpenSSL does, and before the
+    handshake is done.
     """
 
     fault: ssl.SSLError | None = None
+    kernel: KernelKeys | None = None
     _has_ended = False
+
+    def do_handshake(self, block: bool = False) -> None:
+        super().do_handshake(block)
+        self.kernel = kernel_keys(self)
 
     def recv_into(self, buffer: memoryview, nbytes: int | None = None, flags: int = 0) -> int:
         """Decrypt into `buffer` until it is full, there is no more, or others should have their turn. Returns
@@ -65,7 +73,7 @@ class TlsStream(ssl.SSLSocket):
 
     def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:
         """Encrypt and send all of `data`. If it raises BlockingIOError, call it again with the same bytes,
-        and nothing else before."""
+        and nothing else before. Not for a stream that has a `kernel`."""
         try:
             return super().send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -77,7 +85,8 @@ class TlsStream(ssl.SSLSocket):
         """Say that nothing more is sent, in TLS too."""
         if self._sslobj is not None and how != socket.SHUT_RD:  # type: ignore[attr-defined]
             with contextlib.suppress(OSError, ValueError):
-                self._sslobj.shutdown()  # type: ignore[attr-defined]
+                if self.kernel is None or self.kernel.are_current(self):
+                    self._sslobj.shutdown()  # type: ignore[attr-defined]
         super().shutdown(how)
 
 

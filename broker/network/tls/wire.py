@@ -33,6 +33,7 @@ from holdfast_log.broker.network.tls.first_message import (
     first_message_bytes,
 )
 from holdfast_log.broker.network.tls.handshakes import Handshakes
+from holdfast_log.broker.network.tls.kernel import KernelOutgoing
 from holdfast_log.broker.network.tls.principals import NoRule, PrincipalMapper
 from holdfast_log.broker.network.tls.stream import TlsOutgoing, TlsStream
 from holdfast_log.broker.network.transport import FrameClient, FrameServer, FrameSocket
@@ -56,7 +57,7 @@ class TlsSocket(FrameSocket):
     """What both ends of a connection over TLS share."""
 
     _wrap: Callable[[socket.socket], TlsStream]
-    _is_plain = False
+    _is_plain = False  # Never: with kernel TLS, `KernelOutgoing` sends, and looks at the keys.
     _tls = TlsState.WAITING
     _stream: TlsStream | None = None  # the socket, once it is one of TLS
     _awaited_bytes = 0
@@ -209,8 +210,13 @@ class TlsSocket(FrameSocket):
         return is_waiting
 
     def _shaken(self) -> None:
+        assert self._stream is not None
         self._tls = TlsState.OPEN
         self._handshakes.end(self)
+        kernel = self._stream.kernel
+        self._handshakes.succeeded(by_kernel=kernel is not None)
+        if kernel is not None:
+            self._outgoing = KernelOutgoing(kernel, self._outgoing.parts)
         if not self._identified():
             return
         if self._outgoing:

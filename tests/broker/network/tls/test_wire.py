@@ -6,199 +6,43 @@ import contextlib
 import logging
 import os
 import random
-import select
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.log.disk import OsFile
-from holdfast_log.broker.network.connection import ConnectionLimits, FrameHandler, ReplySlot, ServerConnection
+from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings
 from holdfast_log.broker.network.tls.handshakes import Handshakes
-from holdfast_log.broker.network.tls.identity import TlsIdentity, load_material
+from holdfast_log.broker.network.tls.identity import TlsIdentity
 from holdfast_log.broker.network.tls.network import TlsNetwork
-from holdfast_log.broker.network.tls.settings import SETTINGS, HandshakeLimits
+from holdfast_log.broker.network.tls.settings import HandshakeLimits
 from holdfast_log.broker.network.tls.wire import TlsSocket
 from holdfast_log.broker.network.transport import TcpNetwork
-from holdfast_log.clients.settings import Settings
 from holdfast_log.protocol.frames import SIZE, FileSlice
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from tests.broker.network.tls.peers import (
+    AUTHORITY,
+    LIMITS,
+    PATIENT,
+    STRANGER,
+    Server,
+    client_context,
+    connected,
+    echo,
+    first_message,
+    framed,
+    identity,
+    is_closed,
+    plain,
+    serving,
+)
 from tests.certificates import BOTH_NAMES, Authority
 from tests.reactor import in_thread, on_reactor, reactor, until
-
-AUTHORITY = Authority()
-STRANGER = Authority("An authority that nobody trusts")
-LIMITS = ConnectionLimits(
-    frame_bytes_max=8 * 1024 * 1024, buffered_bytes_max=1024 * 1024, in_flight_requests_max=100
-)
-
-
-PATIENT = HandshakeLimits(timeout_ms=600_000)
-
-
-def framed(*bodies: bytes) -> bytes:
-    return b"".join(SIZE.pack(len(body)) + body for body in bodies)
-
-
-def echo(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
-    reply.send([SIZE.pack(len(frame)), bytes(frame)])
-
-
-def identity(directory: Path, **given: str) -> TlsIdentity:
-    """What the listener of this test is made of; names of settings have _ in place of dots."""
-    server = AUTHORITY.issue("broker", BOTH_NAMES)
-    values = {
-        "ssl.keystore.location": server.write(directory / "server.pem"),
-        "ssl.truststore.location": AUTHORITY.write(directory / "authority.pem"),
-        **{name.replace("_", "."): value for name, value in given.items()},
-    }
-    return TlsIdentity("SECURE", load_material(Settings(SETTINGS, values)))
-
-
-class Server:
-    """Connections over TLS on a free port, each served by one handler."""
-
-    def __init__(
-        self, identity: TlsIdentity, handler: FrameHandler = echo, handshakes: HandshakeLimits | None = None
-    ) -> None:
-        self.connections: list[ServerConnection] = []
-        self._handler = handler
-        self.handshakes = Handshakes(reactor, handshakes or PATIENT)
-        self.network = TlsNetwork(
-            TcpNetwork(reactor), identity, self.handshakes, Handshakes(reactor, PATIENT)
-        )
-        self._port = self.network.listen("127.0.0.1", 0, self._accept)
-        self.address = self._port.address
-
-    def _accept(self, peer: Address) -> ServerConnection:
-        connection = ServerConnection(len(self.connections), "L", peer, self._handler, LIMITS, reactor)
-        self.connections.append(connection)
-        return connection
-
-    def stop(self) -> None:
-        self._port.close()
-        for connection in self.connections:
-            connection.close("the test is over")
-
-
-@contextlib.contextmanager
-def serving(*args: Any) -> Iterator[Server]:
-    server = Server(*args)
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-def client_context(certificate: str | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=AUTHORITY.pem)
-    if certificate is not None:
-        context.load_cert_chain(certificate)
-    return context
-
-
-class TlsPeer:
-    """A blocking TLS socket, used from a worker thread so that the reactor runs meanwhile."""
-
-    def __init__(self, stream: ssl.SSLSocket) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> TlsPeer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stream.close()
-
-    def send(self, data: bytes) -> Deferred[None]:
-        return in_thread(self.stream.sendall, data)
-
-    def receive(self, count: int) -> Deferred[bytes]:
-        return in_thread(self._receive, count)
-
-    def converse(self, data: bytes, count: int, reads: threading.Event) -> Deferred[bytes]:
-        """Send, and receive `count` bytes meanwhile, once `reads` is set. One thread does both: OpenSSL's
-        connections are not made for two at a time."""
-        return in_thread(self._converse, memoryview(data), count, reads)
-
-    def _converse(self, left: memoryview, count: int, reads: threading.Event) -> bytes:
-        self.stream.setblocking(False)
-        received = bytearray()
-        while left or len(received) < count:
-            is_reading = reads.is_set() and len(received) < count
-            with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                if left:
-                    left = left[self.stream.send(left[:65536]) :]
-            with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                while is_reading and len(received) < count:
-                    data = self.stream.recv(count - len(received))
-                    if not data:
-                        raise EOFError(f"{len(received)} of {count} bytes, then the end")
-                    received += data
-            watched = [self.stream]
-            select.select(watched if is_reading else [], watched if left else [], [], 0.01)
-        self.stream.settimeout(60)
-        return bytes(received)
-
-    def _receive(self, count: int) -> bytes:
-        received = bytearray()
-        while len(received) < count:
-            data = self.stream.recv(min(count - len(received), 1 << 20))
-            if not data:
-                raise EOFError(f"{len(received)} of {count} bytes, then the end")
-            received += data
-        return bytes(received)
-
-
-def _connected(address: Address, context: ssl.SSLContext, receive_bytes: int | None) -> ssl.SSLSocket:
-    plain = socket.socket()
-    if receive_bytes is not None:
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    plain.settimeout(60)
-    plain.connect((address.host, address.port))
-    return context.wrap_socket(plain, server_hostname="localhost")
-
-
-async def connected(
-    server: Server, context: ssl.SSLContext | None = None, receive_bytes: int | None = None
-) -> TlsPeer:
-    """A peer whose handshake is done. Raises ssl.SSLError."""
-    stream = await in_thread(_connected, server.address, context or client_context(), receive_bytes)
-    return TlsPeer(stream)
-
-
-def first_message() -> bytes:
-    """What a client of TLS sends first."""
-    sent = ssl.MemoryBIO()
-    client = client_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        client.do_handshake()
-    return sent.read()
-
-
-def plain(server: Server) -> socket.socket:
-    return socket.create_connection((server.address.host, server.address.port), 60)
-
-
-def _is_closed(peer: socket.socket) -> bool:
-    try:
-        while peer.recv(4096):
-            pass
-    except (ConnectionResetError, ssl.SSLError):
-        pass
-    return True
-
-
-def is_closed(peer: socket.socket) -> Deferred[bool]:
-    """Wait until the server has closed the connection."""
-    return in_thread(_is_closed, peer)
-
 
 # Frames
 
