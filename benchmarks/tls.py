@@ -1,8 +1,9 @@
 """Compares TLS with plaintext, Holdfast's broker and Apache Kafka's: python -m benchmarks.tls --docs docs
 
-Each broker has a listener without TLS and one with it. librdkafka writes records of one size with acks=all to
-one partition, and reads them back, over each listener in turn. What it sends and receives is the same; the
-client's own TLS costs the same with both brokers. Ends with one line of JSON.
+Each broker has a listener without TLS and one with it; Holdfast's has a third, on which the kernel encrypts,
+where it can. librdkafka writes records of one size with acks=all to one partition, and reads them back, over
+each listener in turn. What it sends and receives is the same; the client's own TLS costs the same with both
+brokers. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.peer_report import insert
 from benchmarks.results import MB, print_json, print_table
 from benchmarks.targets import Target, cpu_seconds, create_topic, delete_topic
 from benchmarks.tls_report import (
+    KERNEL,
     OURS,
     PEER,
     PROTOCOLS,
@@ -37,6 +39,7 @@ from benchmarks.tls_report import (
     page_section,
     rows,
 )
+from holdfast_log.broker.network.tls.kernel import lacks
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, free_port
 
@@ -47,7 +50,7 @@ _QUICK_MEGABYTES = 20
 
 @dataclass(frozen=True, slots=True)
 class SecuredBroker:
-    """A running broker with a listener of each protocol."""
+    """A running broker, and the address of each of its listeners, by their names."""
 
     name: str
     addresses: dict[str, str]
@@ -120,13 +123,13 @@ def main(quick: bool, megabytes: int, record_bytes: int, rounds: int, kafka: boo
 def _measured(brokers: Sequence[SecuredBroker], certificate: Path, effort: TlsEffort) -> TlsReport:
     """The brokers take turns; which one is first changes from round to round."""
     found: dict[tuple[str, str], list[Rates]] = {
-        (broker.name, protocol): [] for broker in brokers for protocol in PROTOCOLS
+        (broker.name, protocol): [] for broker in brokers for protocol in broker.addresses
     }
     for number in range(effort.rounds + 1):
         is_counted = number > 0
         count = effort.count if is_counted else max(1, effort.count // 3)
         for broker in brokers if number % 2 else reversed(brokers):
-            for protocol in PROTOCOLS:
+            for protocol in broker.addresses:
                 topic = f"{broker.name}-{protocol}-{number}"
                 rates = _measure(broker, protocol, topic, certificate, count, effort.record_bytes)
                 if is_counted:
@@ -173,15 +176,19 @@ def _broker(directory: Path, name: str, connect: str, certificate: Path) -> Iter
         broker = KafkaBroker(directory / name, java_options=KAFKAS_OWN, **settings)
     else:
         broker = BackgroundBroker(directory / name, **settings)
-    port = free_port()
-    broker.properties["listeners"] += f",SSL://{HOST}:{port}"
-    broker.properties["listener.security.protocol.map"] += ",SSL:SSL"
+    secured = ["SSL", KERNEL] if name == OURS and lacks() is None else ["SSL"]
+    ports = {each: free_port() for each in secured}
+    for each, port in ports.items():
+        broker.properties["listeners"] += f",{each}://{HOST}:{port}"
+        broker.properties["listener.security.protocol.map"] += f",{each}:SSL"
+    if KERNEL in secured:
+        broker.properties["listener.name.ssl.ssl.kernel.tls"] = "never"
     broker.properties["ssl.keystore.type"] = "PEM"
     broker.properties["ssl.keystore.location"] = str(certificate)
     broker.start()
     try:
         broker.wait_ready()
-        addresses = {"PLAINTEXT": broker.address, "SSL": f"{HOST}:{port}"}
+        addresses = {"PLAINTEXT": broker.address, **{each: f"{HOST}:{ports[each]}" for each in ports}}
         yield SecuredBroker(name, addresses, broker.pid)
     finally:
         broker.stop()
@@ -194,7 +201,7 @@ def _measure(
     create_topic(target, topic, 1)
     client = {
         "bootstrap.servers": broker.addresses[protocol],
-        "security.protocol": protocol.lower(),
+        "security.protocol": "plaintext" if protocol == PROTOCOLS[0] else "ssl",
         "ssl.ca.location": str(trusted),
     }
     took_s, cpu_s = _timed(broker, lambda: _produce(client, topic, count, bytes(record_bytes)))

@@ -14,7 +14,9 @@ END = "<!-- Written by python -m benchmarks.tls: end -->"
 OURS, PEER = "Holdfast", "Kafka"
 PLAIN, SECURE = "PLAINTEXT", "SSL"
 PROTOCOLS = (PLAIN, SECURE)
-_WORDS = {PLAIN: "without TLS", SECURE: "with TLS"}
+KERNEL = "KERNEL"
+"""A listener of Holdfast's with TLS on which the kernel encrypts; on `SECURE` OpenSSL does."""
+_WORDS = {PLAIN: "without TLS", SECURE: "with TLS", KERNEL: "with kernel TLS"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,15 @@ class TlsReport:
 def rows(report: TlsReport) -> list[list[str]]:
     """The cells of the table: what was measured, the medians, and the ratios of the rounds."""
     found = [
-        [f"{system}, {_WORDS[protocol]}", *_medians(report.rounds[system, protocol])]
-        for system in report.systems
-        for protocol in PROTOCOLS
+        [f"{system}, {_WORDS[protocol]}", *_medians(each)]
+        for (system, protocol), each in report.rounds.items()
     ]
     for system in report.systems:
         of_system = [report.rounds[system, protocol] for protocol in reversed(PROTOCOLS)]
         found.append([f"{system}: with TLS to without", *_ratios(*of_system)])
+    if (OURS, KERNEL) in report.rounds:
+        both = [report.rounds[OURS, protocol] for protocol in (KERNEL, SECURE)]
+        found.append([f"{OURS}: kernel TLS to OpenSSL's", *_ratios(*both)])
     if PEER in report.systems:
         for protocol in PROTOCOLS:
             both = [report.rounds[system, protocol] for system in (OURS, PEER)]

@@ -8,6 +8,7 @@ from benchmarks.peer_report import insert
 from benchmarks.tls_report import (
     BEGIN,
     END,
+    KERNEL,
     OURS,
     PEER,
     PLAIN,
@@ -48,6 +49,17 @@ def test_without_a_peer_there_are_only_own_ratios() -> None:
     assert list(found) == ["Holdfast, without TLS", "Holdfast, with TLS", "Holdfast: with TLS to without"]
     assert found["Holdfast, with TLS"] == ["50", "2.00", "100", "1.00"]
     assert found["Holdfast: with TLS to without"] == ["0.50", "2.00", "0.50", "2.00"]
+
+
+def test_kernel_tls_has_rows_of_its_own_where_it_was_measured() -> None:
+    own = {key: each[:1] for key, each in MEASURED.rounds.items() if key[0] == OURS}
+    found = {
+        name: cells
+        for name, *cells in rows(TlsReport("Alone.", {**own, (OURS, KERNEL): [Rates(60, 150, 2.0, 0.5)]}))
+    }
+
+    assert found["Holdfast, with kernel TLS"] == ["60", "2.00", "150", "0.50"]
+    assert found["Holdfast: kernel TLS to OpenSSL's"] == ["1.20", "1.00", "1.50", "0.50"]
 
 
 def test_no_processor_time_makes_no_ratio() -> None:

@@ -361,6 +361,30 @@ async def test_where_the_system_does_not_encrypt_nothing_is_sent_from_files(
     file.close()
 
 
+@pytest.mark.parametrize("is_current", [True, False])
+@on_reactor
+async def test_the_end_is_not_said_with_keys_that_the_peer_has_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_current: bool
+) -> None:
+    class Keys:
+        def are_current(self, stream: socket.socket) -> bool:
+            return is_current
+
+    monkeypatch.setattr(identities, "lacks", lambda: "it must not")
+    with serving(identity(tmp_path)) as server, await connected(server) as peer:
+        await peer.send(framed(b"x"))
+        assert await peer.receive(5) == framed(b"x")
+        wire: Any = server.connections[0]._wire
+        wire._stream.kernel = Keys()
+        server.connections[0].close_when_sent("enough")
+        peer.stream.suppress_ragged_eofs = False  # type: ignore[attr-defined]
+        if is_current:
+            assert await in_thread(peer.stream.recv, 1) == b""
+            return
+        with pytest.raises(ssl.SSLEOFError):
+            await in_thread(peer.stream.recv, 1)
+
+
 # With a kernel that encrypts
 
 
