@@ -90,7 +90,7 @@ def failing() -> Variant:
 @pytest.mark.timeout(900)
 def test_a_failing_seed_is_shrunk_and_described(failing: Variant) -> None:
     verdict = failing.run()
-    smallest = shrink(failing, verdict, runs_max=80)
+    smallest = shrink(failing, verdict, runs_max=25)
     told_again = smallest.run(keep_lines=None)
     before, after = failing.plan(), smallest.plan()
     assert len(after.strikes) < len(before.strikes)
