@@ -41,7 +41,7 @@ timestamp in ms and the index of the first record that has it, and the same of t
 def pass_alike(
     data: Buffer, position: int, index: int, record_count: int, base_timestamp: int
 ) -> AlikeRecords | None:
-    """Pass the records from `index` on, at `position`, as far as their offset deltas have as many bytes as
+    """Pass the records from `index` on, at `position`: those whose offset deltas have as many bytes as
     that of the first. None if they are not alike, or not usual (headers, numbers of more than two bytes,
     timestamps before the batch's): then nothing is known about them."""
     is_short = index < _SHORT_PLACES
