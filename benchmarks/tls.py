@@ -182,7 +182,7 @@ def _broker(directory: Path, name: str, connect: str, certificate: Path) -> Iter
         broker.properties["listeners"] += f",{each}://{HOST}:{port}"
         broker.properties["listener.security.protocol.map"] += f",{each}:SSL"
     if KERNEL in secured:
-        broker.properties["listener.name.ssl.ssl.kernel.tls"] = "never"
+        broker.properties[f"listener.name.{KERNEL.lower()}.ssl.kernel.tls"] = "auto"
     broker.properties["ssl.keystore.type"] = "PEM"
     broker.properties["ssl.keystore.location"] = str(certificate)
     broker.start()

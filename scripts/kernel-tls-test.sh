@@ -127,6 +127,7 @@ mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mount -t tmpfs -o size=90% tmpfs /merged/run
 mkdir -m 1777 /merged/run/tmp
 ip link set lo up
+ip addr add 192.0.2.1/32 dev lo  # With 127.0.0.1 alone, resolvers that ask for configured addresses find none.
 cp /shared/command /merged/run/command
 setsid chroot /merged /bin/bash /run/command </dev/null >$output 2>&1
 echo \$? >/shared/status

@@ -73,6 +73,7 @@ def encrypting(cluster_of_module: Cluster, tmp_path_factory: pytest.TempPathFact
         "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,{protocols}",
         "ssl.keystore.location": authority.issue("broker", BOTH_NAMES).write(directory / "broker.pem"),
         "message.max.bytes": "6000000",
+        "ssl.kernel.tls": "auto",
         **{f"listener.name.{names[each].lower()}.ssl.enabled.protocols": each for each in VERSIONS},
     }
     broker.start()

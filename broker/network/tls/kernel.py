@@ -5,9 +5,9 @@ what is sent on the socket as on a plain one leaves it encrypted. Only the syste
 so each socket is asked before, by `kernel_keys`: without what it returns there is no `KernelOutgoing`.
 
 In TLS 1.3 the peer may ask for new keys (KeyUpdate). OpenSSL 3.0 replaces its own, and tells the system
-nothing: what is sent afterwards, the peer cannot decrypt. OpenSSL answers when it is next told to send, if
-only nothing. Its answer is a record that this side has not sent, so that the system's number of the next
-record gives it away. The connection ends then, and the client opens another.
+nothing: what is sent afterwards, the peer cannot decrypt. OpenSSL answers when it is next told to send. So
+before this side sends, it tells OpenSSL to send nothing: if the system's number of the next record is another
+one afterwards, that was an answer. The connection ends then, and the client opens another.
 """
 
 from __future__ import annotations
@@ -78,41 +78,34 @@ def kernel_keys(stream: socket.socket) -> KernelKeys | None:
     version, cipher = (int.from_bytes(each, sys.byteorder) for each in (found[:2], found[2:]))
     if cipher not in _INFO_BYTES:
         return None
-    return KernelKeys(stream, _INFO_BYTES[cipher] if version == _TLS_1_3 else 0)
+    return KernelKeys(_INFO_BYTES[cipher] if version == _TLS_1_3 else 0)
 
 
 class KernelKeys:
     """Knows whether the keys that the system has for a socket are still those of the peer. Made by
     `kernel_keys`; `info_bytes` is the size of what the system says of them, 0 if they cannot change."""
 
-    def __init__(self, stream: socket.socket, info_bytes: int) -> None:
+    def __init__(self, info_bytes: int) -> None:
         self._info_bytes = info_bytes
-        self._number = self._next_number(stream)
+        self.are_current = True
+        """Whether the peer can decrypt what is sent, as far as `check` has found."""
 
     def check(self, stream: socket.socket) -> None:
         """Have OpenSSL send what it owes the peer, before this side sends something. Raises `KeysReplaced` if
         that was an answer, BlockingIOError if the socket is full, and OSError."""
         if not self._info_bytes:
             return
+        before = self._next_number(stream)
         stream.send(b"")  # No record, if OpenSSL owes nothing.
-        if not self.are_current(stream):
+        self.are_current = self._next_number(stream) == before
+        if not self.are_current:
             raise KeysReplaced(
                 errno.EKEYEXPIRED,
                 "the peer asked for new keys (KeyUpdate), which the system's TLS does not take "
                 "(ssl.kernel.tls=never avoids this)",
             )
 
-    def are_current(self, stream: socket.socket) -> bool:
-        """Whether OpenSSL has sent nothing since `sent`. Raises OSError if the system has no keys."""
-        return self._next_number(stream) == self._number
-
-    def sent(self, stream: socket.socket) -> None:
-        """This side has sent something: the records until now are its own."""
-        self._number = self._next_number(stream)
-
     def _next_number(self, stream: socket.socket) -> bytes:
-        if not self._info_bytes:
-            return b""
         return stream.getsockopt(_SOL_TLS, _TLS_TX, self._info_bytes)[-_NUMBER_BYTES:]
 
 
@@ -150,8 +143,5 @@ class KernelOutgoing(Outgoing):
             self._keys.check(sock)
         except (BlockingIOError, InterruptedError):
             return 0
-        try:
-            sent = 0 if WIRE is None else self.send_with(WIRE.send_parts, sock.fileno(), _CALL_BYTES)
-            return sent or super().send_some(cast(socket.socket, _Unwrapped(sock)), sock.fileno())
-        finally:
-            self._keys.sent(sock)
+        sent = 0 if WIRE is None else self.send_with(WIRE.send_parts, sock.fileno(), _CALL_BYTES)
+        return sent or super().send_some(cast(socket.socket, _Unwrapped(sock)), sock.fileno())

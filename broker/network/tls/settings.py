@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from holdfast_log.broker.network.tls.kernel import AUTO, KERNEL_TLS
+from holdfast_log.broker.network.tls.kernel import KERNEL_TLS, NEVER
 from holdfast_log.broker.network.tls.principals import check_rules
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.clients.settings import Setting, SettingType
@@ -133,7 +133,7 @@ OF_LISTENERS: tuple[Setting, ...] = (
     Setting(
         "ssl.kernel.tls",
         SettingType.STRING,
-        AUTO,
+        NEVER,
         "Who encrypts what is sent over TLS. `auto`: the system's kernel, if its module `tls` is loaded "
         "before the broker starts, or else OpenSSL; the kernel sends a log's records from its files. "
         "`never`: OpenSSL. It is Holdfast's own setting; new connections follow it.",

@@ -85,7 +85,7 @@ class TlsStream(ssl.SSLSocket):
         """Say that nothing more is sent, in TLS too."""
         if self._sslobj is not None and how != socket.SHUT_RD:  # type: ignore[attr-defined]
             with contextlib.suppress(OSError, ValueError):
-                if self.kernel is None or self.kernel.are_current(self):
+                if self.kernel is None or self.kernel.are_current:
                     self._sslobj.shutdown()  # type: ignore[attr-defined]
         super().shutdown(how)
 

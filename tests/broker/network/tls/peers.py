@@ -48,6 +48,7 @@ def identity(directory: Path, **given: str) -> TlsIdentity:
     server = AUTHORITY.issue("broker", BOTH_NAMES)
     values = {
         "ssl.keystore.location": server.write(directory / "server.pem"),
+        "ssl.kernel.tls": "auto",
         "ssl.truststore.location": AUTHORITY.write(directory / "authority.pem"),
         **{name.replace("_", "."): value for name, value in given.items()},
     }

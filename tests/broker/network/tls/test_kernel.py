@@ -41,6 +41,7 @@ from tests.broker.network.tls.peers import (
     connected,
     framed,
     identity,
+    plain,
     serving,
 )
 from tests.reactor import in_thread, on_reactor, until
@@ -199,7 +200,6 @@ def test_memory_and_slices_are_sent_in_their_order_and_slices_from_their_files(
         while outgoing:
             sent = outgoing.send_some(own, -1)
             own.number += 1  # Records of its own.
-            outgoing._keys.sent(own)
             assert sent or len(received) < len(expected)
             received += other.recv(300_000)
         while len(received) < len(expected):
@@ -361,21 +361,32 @@ async def test_where_the_system_does_not_encrypt_nothing_is_sent_from_files(
     file.close()
 
 
+@on_reactor
+async def test_what_waits_for_the_handshake_is_sent_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identities, "lacks", lambda: None)
+    with serving(identity(tmp_path)) as server, plain(server) as raw:
+        await until(lambda: len(server.connections) == 1)
+        wire: Any = server.connections[0]._wire
+        wire.send([framed(b"early")])
+        stream = await in_thread(lambda: client_context().wrap_socket(raw, server_hostname="localhost"))
+        assert await in_thread(stream.recv, 100) == framed(b"early")
+        stream.close()
+
+
 @pytest.mark.parametrize("is_current", [True, False])
 @on_reactor
 async def test_the_end_is_not_said_with_keys_that_the_peer_has_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_current: bool
 ) -> None:
-    class Keys:
-        def are_current(self, stream: socket.socket) -> bool:
-            return is_current
-
     monkeypatch.setattr(identities, "lacks", lambda: "it must not")
     with serving(identity(tmp_path)) as server, await connected(server) as peer:
         await peer.send(framed(b"x"))
         assert await peer.receive(5) == framed(b"x")
         wire: Any = server.connections[0]._wire
-        wire._stream.kernel = Keys()
+        keys = wire._stream.kernel = KernelKeys(0)
+        keys.are_current = is_current
         server.connections[0].close_when_sent("enough")
         peer.stream.suppress_ragged_eofs = False  # type: ignore[attr-defined]
         if is_current:
