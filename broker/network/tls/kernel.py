@@ -88,7 +88,7 @@ class KernelKeys:
     def __init__(self, info_bytes: int) -> None:
         self._info_bytes = info_bytes
         self.are_current = True
-        """Whether the peer can decrypt what is sent, as far as `check` has found."""
+        """Whether the peer can decrypt what is sent, as `check` found last."""
 
     def check(self, stream: socket.socket) -> None:
         """Have OpenSSL send what it owes the peer, before this side sends something. Raises `KeysReplaced` if
