@@ -30,6 +30,7 @@ from holdfast_log.protocol.messages.consumer_group_describe import ConsumerGroup
 from holdfast_log.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.broker.world import World
+from tests.models.orders import update_metadata
 
 NOT_SERVED = {
     "AllocateProducerIds",
@@ -112,6 +113,7 @@ class TestProtocolsOfGroups:
         settings = {"zookeeper.connect": "z:1", "group.coordinator.rebalance.protocols": protocols}
         broker = whole_broker(world, broker_settings(settings))
         world.dispatcher = broker.cluster.dispatcher
+        broker.cluster.metadata.update(update_metadata())
         client = world.client()
         said = client.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
         client.ask(request)

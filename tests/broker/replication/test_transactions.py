@@ -397,10 +397,15 @@ class TestVerification:
         client = world.client()
         client.ask(transactional(transactional_batch()))  # type: ignore[arg-type]
         coordinator.answer()
-        assert marked(world) == ErrorCode.NONE
         client.ask(transactional(transactional_batch()))  # type: ignore[arg-type]
-        coordinator.answer(ErrorCode.TRANSACTION_ABORTABLE)
+        assert coordinator.asked == []
         assert [only_produced(each).base_offset for each in client.answers()] == [0, 0]
+        assert marked(world) == ErrorCode.NONE
+        # What has the sequence of an ended transaction's batch is no retry.
+        client.ask(transactional(transactional_batch()))  # type: ignore[arg-type]
+        coordinator.answer(ErrorCode.NONE)
+        (refused,) = client.answers()
+        assert only_produced(refused).error_code == ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 class TestAddition:
