@@ -127,6 +127,7 @@ class AbortedIndex:
         else:
             self._files.forget(self.path)
             self._files.disk.remove(self.path)
+            self._is_synced = True  # There is no file that a flush could sync.
         self._size = count * ENTRY.size
         self._least.cut(count)
 

@@ -346,6 +346,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             path
         )
     ),
+    "removed-index-synced": lambda path: (
+        of_log_transactions.test_a_log_is_flushed_after_a_truncation_of_its_only_aborted_transaction()
+    ),
     "ended-transaction-repeated": lambda path: (
         of_log_transactions.test_a_sequence_of_an_ended_transaction_is_no_repeated_attempt()
     ),

@@ -196,6 +196,18 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
     assert producers.first_open_transaction == 0
 
 
+def test_a_log_is_flushed_after_a_truncation_of_its_only_aborted_transaction() -> None:
+    log = new_log(sim_disk())
+    batch = transactional_batch(sequence=-1)
+    append_as_leader(log, memoryview(batch), 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
+    marker = end_marker_batch(7, 0, EndMarker(is_commit=False, coordinator_epoch=0), NOW_MS)
+    append_as_leader(log, memoryview(marker), 0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.segments[-1].aborted.write()
+    truncate_to(log, 1)
+    flush_at_once(log)
+    assert log.recovery_point == log.log_end_offset == 1
+
+
 def test_a_sequence_of_an_ended_transaction_is_no_repeated_attempt() -> None:
     """It would be acknowledged, and lost: the batch that was written may have been aborted."""
     producers = ProducerStates()

@@ -176,7 +176,24 @@ MUTATIONS = (
     _mutation("aborted-offsets-count", "offsets of aborted transactions count", _commit_aborted_offsets),
 )
 
+
+def _sync_what_was_removed() -> Sequence[Patch]:
+    cut = AbortedIndex._cut
+
+    def mutant(self: AbortedIndex, count: int) -> None:
+        was_synced = self._is_synced
+        cut(self, count)
+        self._is_synced = self._is_synced and was_synced
+
+    return [(AbortedIndex, "_cut", mutant)]
+
+
 RARE = (
+    _mutation(
+        "removed-index-synced",
+        "a log fails at a flush after a truncation has removed its index of aborted transactions",
+        _sync_what_was_removed,
+    ),
     _mutation(
         "ended-transaction-repeated",
         "a batch with the sequence of one of an ended transaction is acknowledged, and not written",
