@@ -613,6 +613,7 @@ class TestBadInput:
         assert "Closing connection 1" in caplog.text
 
     def test_an_unknown_version_of_api_versions_is_answered_in_version_0(self, world: World) -> None:
+        world.metadata.update(update_metadata())
         client = world.client()
         client.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
         client.answers()

@@ -27,7 +27,7 @@ from holdfast_log.protocol.messages.get_replica_log_info import (
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.broker.world import World, only_produced, produce_request
 from tests.models.batches import batch
-from tests.models.orders import leader_and_isr
+from tests.models.orders import leader_and_isr, update_metadata
 
 BROKER_EPOCH = 50
 
@@ -125,5 +125,6 @@ def test_an_answer_describes_a_limited_number_of_partitions(asked: Asked) -> Non
 
 
 def test_clients_are_not_offered_this_request(asked: Asked) -> None:
+    asked.world.metadata.update(update_metadata())
     offered = asked.client.call(ApiVersionsRequest(client_software_name="c", client_software_version="1"))
     assert GetReplicaLogInfoRequest.api.key not in [row.api_key for row in offered.api_keys]

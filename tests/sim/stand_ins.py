@@ -176,7 +176,7 @@ STAND_INS = (
                 "ProducerStates.check", "ProducerStates.update", "check_sequence", "check_inside",
                 "REMEMBERED_BATCHES", "_SEQUENCE_MASK",
                 # Of requests with a transactional id, and of markers: they are left to Python.
-                "ProducerStates.check_marker", "ProducerStates.last_marker_of",
+                "ProducerStates.check_marker", "ProducerStates.last_marker_of", "check_same_transaction",
                 # A broker that stops, append ids and the first batch of a leader epoch are left to Python.
                 "Replicas.begin_hand_over", "named_append_of", "LeaderEpochs.begin",
                 # Nothing of a produce request.

@@ -127,8 +127,11 @@ class TlsListeners:
         end = f"expires in {days:.0f} days" if days >= 0 else f"expired {-days:.0f} days ago: replace it"
         text = "New connections to the listener %s see the certificate %r, which %s"
         _log.log(level, text, identity.listener, identity.current.name, end)
-        text = "What is sent on the listener %s is encrypted by %s"
-        _log.info(text, identity.listener, identity.current.encryption)
+        _log.info(
+            "What is sent on the listener %s is encrypted by %s",
+            identity.listener,
+            identity.current.encryption,
+        )
 
 
 def _material(settings: Mapping[str, Any], name: str) -> TlsMaterial:
