@@ -61,7 +61,7 @@ from holdfast_log.coordinator.controller.reads import (
 )
 from holdfast_log.coordinator.controller.state import LiveBroker, Snapshot
 from holdfast_log.coordinator.controller.unreadable import ReadingReports, UnreadableTopics
-from holdfast_log.coordinator.controller.waiting_request import WaitingRequest, not_controller
+from holdfast_log.coordinator.controller.waiting_request import TimeLimits, WaitingRequest, not_controller
 from holdfast_log.coordinator.controller.znode_requests import ZnodeRequestWatch, read_znode_request
 from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.raised import raised
@@ -110,6 +110,7 @@ class ControllerRuntime:
         self._summary = EventSummary(clock)
         self._tokens = itertools.count(1)
         self._waiting: dict[int, WaitingRequest] = {}
+        self._time_limits = TimeLimits(clock)
         self._watched: dict[int, None] = {}
         self._reading_brokers = False
         self._read_brokers_again = False
@@ -151,7 +152,7 @@ class ControllerRuntime:
     ) -> Deferred[dict[Any, Any]]:
         """Queue the event that `make_event(token)` returns; fires with a result for each key."""
         token = next(self._tokens)
-        request = WaitingRequest(self._clock, keys, timeout_ms, late)
+        request = WaitingRequest(self._time_limits, keys, timeout_ms, late)
         self._waiting[token] = request
         request.done.addBoth(self._forget, token)
         self.put(make_event(token))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,28 @@ SentRequests = Sequence[tuple[int, Deferred[bool]]]
 """(broker id, result) of requests sent to brokers; the Deferred fires with whether the broker answered."""
 
 
+class TimeLimits:
+    """The requests whose time is up: one a turn is answered, for hundreds of clients' may be due in the same
+    turn, and each may have hundreds of topics."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._due: deque[WaitingRequest] = deque()
+
+    def reached(self, request: WaitingRequest) -> None:
+        self._due.append(request)
+        if len(self._due) == 1:
+            self.clock.callLater(0, self._answer)
+
+    def _answer(self) -> None:
+        try:
+            self._due[0].time_out()
+        finally:
+            self._due.popleft()
+            if self._due:
+                self.clock.callLater(0, self._answer)
+
+
 class WaitingRequest:
     """One request. Its `done` fires with a result for each of `keys`, or fails with a `BrokerError`.
 
@@ -22,14 +45,14 @@ class WaitingRequest:
     """
 
     def __init__(
-        self, clock: Clock, keys: Sequence[Any], timeout_ms: int, late: Callable[[Any], Any]
+        self, limits: TimeLimits, keys: Sequence[Any], timeout_ms: int, late: Callable[[Any], Any]
     ) -> None:
         self.done: Deferred[dict[Any, Any]] = Deferred()
         self._open = dict.fromkeys(keys)
         self._results: dict[Any, Any] = {}
         self._results_after_answers: dict[Any, tuple[Any, list[int]]] = {}
         self._late = late
-        self._timer = clock.callLater(max(timeout_ms, 0) / 1000, self._timed_out)
+        self._timer = limits.clock.callLater(max(timeout_ms, 0) / 1000, limits.reached, self)
         if not self._open:
             self._end()
 
@@ -70,7 +93,8 @@ class WaitingRequest:
             self._stop_timer()
             self.done.errback(error)
 
-    def _timed_out(self) -> None:
+    def time_out(self) -> None:
+        """Answer with what is known now, and `late` for the rest."""
         for key in list(self._open):
             result, unanswered = self._results_after_answers.get(key, (None, [-1]))
             self.answer(key, self._late(key) if unanswered else result)
