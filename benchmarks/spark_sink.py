@@ -28,16 +28,24 @@ _PEER, _OWN = "kafka", "holdfast"
 
 
 class SinkPair:
-    """Copies the rows in `source` into new topics of a broker. `own_options` are for Holdfast's sink."""
+    """Copies the rows in `source` into new topics of a broker. `own_options` are for Holdfast's sink, which
+    writes each micro-batch with at most `own_tasks` tasks."""
 
     def __init__(
-        self, spark: SparkSession, bootstrap: str, source: Path, folder: Path, own_options: dict[str, str]
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        source: Path,
+        folder: Path,
+        own_options: dict[str, str],
+        own_tasks: int,
     ) -> None:
         self._spark = spark
         self._bootstrap = bootstrap
         self._source = source
         self._folder = folder
         self._own_options = own_options
+        self._own_tasks = own_tasks
         self._numbers = count(1)
 
     def seconds(self, kind: str) -> float:
@@ -51,6 +59,8 @@ class SinkPair:
             .option("maxFilesPerTrigger", CORES)
             .parquet(str(self._source))
         )
+        if kind == _OWN and self._own_tasks < CORES:
+            rows = rows.coalesce(self._own_tasks)
         writer = (
             rows.writeStream.format(kind)
             .option("kafka.bootstrap.servers", self._bootstrap)
@@ -82,7 +92,10 @@ class SinkPair:
 @click.option("--batches", default=2, help="Micro-batches of each query.")
 @click.option("--rounds", default=2, help="How often both sinks take turns.")
 @click.option("--delivery", default="exactly-once", help="Of Holdfast's sink.")
-def main(connector: str, rows: int, size: int, batches: int, rounds: int, delivery: str) -> None:
+@click.option(
+    "--tasks", default=CORES, help="Tasks of Holdfast's sink in each micro-batch, one for each core at most."
+)
+def main(connector: str, rows: int, size: int, batches: int, rounds: int, delivery: str, tasks: int) -> None:
     """Compare Holdfast's sink with Spark's own Kafka connector on one broker."""
     with (
         tempfile.TemporaryDirectory(prefix="spark-sink-", ignore_cleanup_errors=True) as folder,
@@ -94,7 +107,7 @@ def main(connector: str, rows: int, size: int, batches: int, rounds: int, delive
         numbers = spark.range(0, rows, 1, batches * CORES)
         frame = numbers.selectExpr("CAST(id AS STRING) AS key", f"{value} AS value")
         frame.write.parquet(str(source))
-        pair = SinkPair(spark, cluster.bootstrap, source, Path(folder), {"delivery": delivery})
+        pair = SinkPair(spark, cluster.bootstrap, source, Path(folder), {"delivery": delivery}, tasks)
         for kind in (_PEER, _OWN):
             pair.seconds(kind)  # Warm: the first query of each starts Python workers and compiles.
         peer = own = 0.0
@@ -114,6 +127,7 @@ def main(connector: str, rows: int, size: int, batches: int, rounds: int, delive
                 "holdfast_rows_per_s": round(written / own),
                 "ratio": round(ratio.median, 3),
                 "delivery": delivery,
+                "tasks": min(tasks, CORES),
                 "value_bytes": size,
             }
         )
