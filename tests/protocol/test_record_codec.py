@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections import namedtuple
@@ -183,6 +184,24 @@ def test_nothing_is_leaked(compiled: ModuleType) -> None:
         outcome(compiled.decode, data[:size], 1, 0, 0, 0)
         compiled.encode(0, [1], [value], [value], None)
     assert sys.getrefcount(value) == base
+
+
+def test_no_timestamp_is_kept_of_a_batch_or_of_a_damaged_one(compiled: ModuleType) -> None:
+    """Each batch makes new numbers of its timestamps, so only memory that is not given back shows that one of
+    them is kept."""
+    times = [2**40, 2**40 + 1, 2**40 + 1]
+    data = bytes(pure.encode(0, times, [b"key"] * 3, [b"value"] * 3, None))
+    pieces = [data[:size] for size in range(len(data) + 1)]
+
+    def blocks_after(rounds: int) -> int:
+        for piece in pieces * rounds:
+            outcome(compiled.decode, piece, 3, 2, 0, 2**40)
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    assert compiled.decode(data, 3, 2, 0, 2**40)[1] == times
+    before = blocks_after(10)
+    assert blocks_after(200) - before < 100
 
 
 Nine = namedtuple("Nine", "topic partition offset timestamp key value headers timestamp_type leader_epoch")

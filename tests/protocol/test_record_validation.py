@@ -73,6 +73,7 @@ UNSOUND = {
     "shorter than its fields": (record(0, longer=-1), 1, 0, CUT_HEADERS),
     "negative length": (zigzag_varint(-5) + bytes(8), 1, 0, "its length is negative"),
     "empty": (zigzag_varint(0), 1, 0, "it is empty"),
+    "timestamp of 65 bits": (b"\x22\0" + b"\x80" * 9 + b"\2\0\2k\2v\0", 1, 0, CUT_TIMESTAMP),
     "varint without end": (b"\x14\0" + b"\xff" * 9, 1, 0, CUT_TIMESTAMP),
     "key of -2": (b"\x0e\0\0\0\3\2v\0", 1, 0, "the length of its key is below -1"),
     "key beyond the record": (b"\x0e\0\0\0\x7e\2v\0", 1, 0, "its key ends beyond the record"),
