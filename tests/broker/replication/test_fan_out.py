@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from holdfast_log.broker.replication.partition_values import PartitionRead
 from holdfast_log.broker.replication.waiting import OWNED_MAX
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import FileSlice, Part
+from holdfast_log.protocol.headers import decode_response
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from tests.broker.world import Client, World, fetch_request, only_fetched, only_produced, produce_request
 from tests.models.batches import batch
@@ -228,6 +230,49 @@ def test_a_log_start_that_moves_while_readers_are_woken_is_told_to_the_rest(worl
     answers = [only_fetched(answer) for client in clients for answer in client.answers()]
     codes = [answer.error_code for answer in answers]
     assert codes == [0] + [ErrorCode.OFFSET_OUT_OF_RANGE] * (READERS - 1)
+
+
+def test_a_high_watermark_that_moves_while_readers_are_woken_is_told_to_the_rest(world: World) -> None:
+    world.assign("r", replicas=(1, 2))
+    partition = world.replicas.partition("r", 0)
+    for value in (b"one", b"two"):
+        world.client().ask(produce_request("r", batch(value), acks=1))
+    clients = waiting(world, fetch_request(world.topic_id("r"), 0, max_wait_ms=500))
+    first = clients[0].wire.send
+
+    def sent(parts: Sequence[Part]) -> None:
+        partition.high_watermark = 2
+        first(parts)
+
+    clients[0].wire.send = sent  # type: ignore[method-assign]
+    follower = fetch_request(world.topic_id("r"), 1, replica_id=2, leader_epoch=partition.leader_epoch)
+    world.client().ask(follower)
+    answers = [only_fetched(answer) for client in clients for answer in client.answers()]
+    assert [answer.high_watermark for answer in answers] == [1] + [2] * (READERS - 1)
+    sizes = [len(cast(bytes, answer.records)) for answer in answers]
+    assert sizes == [sizes[0]] + [2 * sizes[0]] * (READERS - 1)
+
+
+@pytest.mark.parametrize("version", [11, 16])
+def test_an_answer_that_many_share_has_the_ids_of_each_ones_own_request(world: World, version: int) -> None:
+    clients, sessions = [], []
+    for number in range(READERS):
+        client, request = world.client(), tail(world)
+        request.topics[0].topic, request.max_wait_ms, request.session_epoch = "t", 0, 0
+        # The requests of a client are numbered from 0.
+        for _ in range(number + 1):
+            opened = client.call(request, version)
+        request.max_wait_ms, request.session_id, request.session_epoch = 500, opened.session_id, 1
+        client.ask(request, version)
+        clients.append(client)
+        sessions.append(opened.session_id)
+    assert not any(client.answers() for client in clients)
+    produce(world, b"one")
+    frames = [frame for client in clients for frame in client.wire.frames()]
+    assert [int.from_bytes(frame[:4], "big") for frame in frames] == [1 + n for n in range(READERS)]
+    found = [decode_response(FetchRequest, version, frame) for frame in frames]
+    assert [answer.session_id for answer in found] == sessions
+    assert len({cast(bytes, only_fetched(answer).records) for answer in found}) == 1
 
 
 def test_a_partition_that_gets_another_leader_while_readers_are_woken_is_refused_to_the_rest(
