@@ -12,6 +12,7 @@ _SEVERAL_BUILT = ("broker.replication._several_fetch",)
 _ONE_TESTS = "tests/broker/replication/test_usual_fetch.py"
 _SEVERAL_TESTS = "tests/broker/replication/test_several_fetch.py"
 _ONE_ALIKE = f"{_ONE_TESTS}::test_both_answer_the_same_and_leave_the_same_sessions"
+_NEARLY = "tests/broker/replication/test_nearly_usual_fetches.py"
 _SEVERAL_ALIKE = f"{_SEVERAL_TESTS}::test_both_answer_the_same_and_leave_the_same_sessions"
 
 BUGS = (
@@ -34,11 +35,11 @@ BUGS = (
     ),
     Bug(
         "fetch-below-the-log-start",
-        "a reader at the high watermark of a log whose records are all deleted is not told",
+        "a reader at the high watermark of a log that starts later is not told",
         _BOTH,
         "found->high_watermark && found->log_start_offset <= offset;",
         "found->high_watermark;",
-        (_ONE_ALIKE, _SEVERAL_ALIKE, "tests/broker/replication/test_deleted_below_readers.py"),
+        (_NEARLY,),
         (*_ONE_BUILT, *_SEVERAL_BUILT),
     ),
     Bug(
@@ -74,7 +75,7 @@ BUGS = (
         _BOTH,
         "if (*log == NULL || (found = is_none(*log, s_failure)) != 1) {",
         "if (*log == NULL) {",
-        (_ONE_ALIKE, _SEVERAL_ALIKE),
+        (_NEARLY,),
         (*_ONE_BUILT, *_SEVERAL_BUILT),
     ),
     Bug(
@@ -101,17 +102,17 @@ BUGS = (
         _BOTH,
         "int is_same = own_id == NULL ? -1 : PyObject_RichCompareBool(own_id, topic_id, Py_EQ);",
         "int is_same = own_id == NULL ? -1 : 1;",
-        (_ONE_ALIKE, _SEVERAL_ALIKE),
+        (_NEARLY,),
         (*_ONE_BUILT, *_SEVERAL_BUILT),
     ),
     Bug(
         "fetch-session-of-another-connection",
-        "a client continues the fetch session of another connection",
+        "a fetch session that another connection has continued ends with the one that opened it",
         _BOTH,
         "found = PyObject_RichCompareBool(PyTuple_GetItem(reader, 3), id, Py_EQ);",
         "found = 1;",
-        (_ONE_ALIKE,),
-        _ONE_BUILT,
+        (_NEARLY,),
+        (*_ONE_BUILT, *_SEVERAL_BUILT),
     ),
     Bug(
         "fetch-session-of-another-principal",
@@ -226,11 +227,11 @@ BUGS = (
     ),
     Bug(
         "several-fetch-too-many-partitions",
-        "a request of more partitions than max.incremental.fetch.partitions allows is carried out at once",
+        "a request of more partitions than fetch.partitions.max allows is carried out",
         _SEVERAL,
         "(session != NULL || rows->count > 0) && rows->count <= broker->partitions_max;",
         "(session != NULL || rows->count > 0);",
-        (f"{_SEVERAL_TESTS}::test_a_fetch_that_names_too_many_partitions_is_left_to_python",),
+        (_NEARLY,),
     ),
     Bug(
         "several-fetch-keeps-partitions",
