@@ -23,25 +23,14 @@ from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.network.socket_options import SocketOptions
 from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.protocol.frames import SIZE, FileSlice, Part
+from tests.broker.network.served import LIMITS, Served, echo, framed
 from tests.garbage import collector_off
 from tests.reactor import in_thread, on_reactor, reactor, until
 
 pytestmark = pytest.mark.usefixtures("data_path")
 
-LIMITS = ConnectionLimits(
-    frame_bytes_max=8 * 1024 * 1024, buffered_bytes_max=1024 * 1024, in_flight_requests_max=100
-)
 
-
-def framed(*bodies: bytes) -> bytes:
-    return b"".join(SIZE.pack(len(body)) + body for body in bodies)
-
-
-def echo(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
-    reply.send([SIZE.pack(len(frame)), bytes(frame)])
-
-
-class Server:
+class Server(Served):
     """Connections on a free port, each served by one handler."""
 
     def __init__(
@@ -51,21 +40,7 @@ class Server:
         options: SocketOptions | None = None,
         memory: RequestMemory | None = None,
     ) -> None:
-        self.connections: list[ServerConnection] = []
-        self.handler = handler
-        self.limits = limits
-        self._port = TcpNetwork(reactor, options, memory).listen("127.0.0.1", 0, self._accept)
-        self.address = self._port.address
-
-    def _accept(self, peer: Address) -> ServerConnection:
-        connection = ServerConnection(len(self.connections), "L", peer, self.handler, self.limits, reactor)
-        self.connections.append(connection)
-        return connection
-
-    def stop(self) -> None:
-        self._port.close()
-        for connection in self.connections:
-            connection.close("the test is over")
+        super().__init__(TcpNetwork(reactor, options, memory), handler, limits)
 
 
 @contextlib.contextmanager

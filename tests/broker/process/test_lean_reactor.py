@@ -17,7 +17,8 @@ from holdfast_log.broker.network.transport import FrameServer
 from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.process.lean_reactor import make_lean
 from holdfast_log.protocol.frames import SIZE
-from tests.broker.network.test_transport import Client, echo, framed, serving
+from tests.broker.network.served import echo, framed
+from tests.broker.network.test_transport import Client, serving
 from tests.reactor import on_reactor, reactor, until
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.network.connection import ConnectionLimits, FrameHandler, ReplySlot, ServerConnection
+from holdfast_log.broker.network.connection import FrameHandler
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.tls.handshakes import Handshakes
 from holdfast_log.broker.network.tls.identity import TlsIdentity, load_material
@@ -21,26 +21,15 @@ from holdfast_log.broker.network.tls.network import TlsNetwork
 from holdfast_log.broker.network.tls.settings import SETTINGS, HandshakeLimits
 from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.clients.settings import Settings
-from holdfast_log.protocol.frames import SIZE
+from tests.broker.network.served import LIMITS, Served, echo
 from tests.certificates import BOTH_NAMES, Authority
 from tests.reactor import in_thread, reactor
 
 AUTHORITY = Authority()
 STRANGER = Authority("An authority that nobody trusts")
-LIMITS = ConnectionLimits(
-    frame_bytes_max=8 * 1024 * 1024, buffered_bytes_max=1024 * 1024, in_flight_requests_max=100
-)
 
 
 PATIENT = HandshakeLimits(timeout_ms=600_000)
-
-
-def framed(*bodies: bytes) -> bytes:
-    return b"".join(SIZE.pack(len(body)) + body for body in bodies)
-
-
-def echo(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
-    reply.send([SIZE.pack(len(frame)), bytes(frame)])
 
 
 def identity(directory: Path, **given: str) -> TlsIdentity:
@@ -55,30 +44,17 @@ def identity(directory: Path, **given: str) -> TlsIdentity:
     return TlsIdentity("SECURE", load_material(Settings(SETTINGS, values)))
 
 
-class Server:
+class Server(Served):
     """Connections over TLS on a free port, each served by one handler."""
 
     def __init__(
         self, identity: TlsIdentity, handler: FrameHandler = echo, handshakes: HandshakeLimits | None = None
     ) -> None:
-        self.connections: list[ServerConnection] = []
-        self._handler = handler
         self.handshakes = Handshakes(reactor, handshakes or PATIENT)
         self.network = TlsNetwork(
             TcpNetwork(reactor), identity, self.handshakes, Handshakes(reactor, PATIENT)
         )
-        self._port = self.network.listen("127.0.0.1", 0, self._accept)
-        self.address = self._port.address
-
-    def _accept(self, peer: Address) -> ServerConnection:
-        connection = ServerConnection(len(self.connections), "L", peer, self._handler, LIMITS, reactor)
-        self.connections.append(connection)
-        return connection
-
-    def stop(self) -> None:
-        self._port.close()
-        for connection in self.connections:
-            connection.close("the test is over")
+        super().__init__(self.network, handler, LIMITS)
 
 
 @contextlib.contextmanager

@@ -34,12 +34,12 @@ from holdfast_log.broker.network.tls.kernel import (
 )
 from holdfast_log.protocol.compiled import WIRE
 from holdfast_log.protocol.frames import SIZE, FileSlice, Part
+from tests.broker.network.served import framed
 from tests.broker.network.tls.peers import (
     AUTHORITY,
     Server,
     client_context,
     connected,
-    framed,
     identity,
     plain,
     serving,

@@ -25,17 +25,15 @@ from holdfast_log.broker.network.tls.wire import TlsSocket
 from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.protocol.frames import SIZE, FileSlice
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from tests.broker.network.served import LIMITS, echo, framed
 from tests.broker.network.tls.peers import (
     AUTHORITY,
-    LIMITS,
     PATIENT,
     STRANGER,
     Server,
     client_context,
     connected,
-    echo,
     first_message,
-    framed,
     identity,
     is_closed,
     plain,
