@@ -76,7 +76,7 @@ SMALLER = {
         "tests/hostile/test_client_walk.py::test_a_client_that_is_lied_to_ends_its_calls_and_does_not_grow",
     ("docs/reliability.md", "scripts/takeover-drill.sh"):
         "tests/takeovers/test_drill.py::test_owners_resumed_after_a_takeover_append_nothing",
-    ("docs/hostile-clients.md", "scripts/hostile-requests.sh"):
+    ("docs/costliest-requests.md", "scripts/hostile-requests.sh"):
         "tests/hostile/test_worst_requests.py::test_no_request_takes_a_long_turn_or_much_memory",
     ("docs/reliability.md", "scripts/soak.sh"):
         "tests/soak/test_soak.py::test_a_short_soak_loses_nothing_and_sees_every_life",

@@ -99,3 +99,19 @@ def test_every_error_that_a_docstring_of_the_clients_names_exists() -> None:
     assert list(PROMISED.findall("Raises GoneError; not kafka.errors.OtherError, and no IOError.")) == [
         "GoneError"
     ]
+
+
+MESSAGE_READ = re.compile(r"\brecord\w*(\[[^\]]*\])?\.message\b")
+
+
+def test_no_test_reads_the_message_attribute_of_a_log_record() -> None:
+    """`message` is there only after a formatter of the standard library. PySpark's, which the handlers of
+    pytest get once Spark has logged a failed query in the same process, leaves it out. `getMessage()` works.
+    """
+    readers = [
+        str(path.relative_to(HOME))
+        for path in sorted((HOME / "tests").rglob("*.py"))
+        if MESSAGE_READ.search(path.read_text())
+    ]
+
+    assert readers == []

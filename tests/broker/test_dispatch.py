@@ -164,7 +164,7 @@ def test_a_frame_without_a_valid_request_closes_the_connection_and_the_log_says_
     connection.frames_received([memoryview(bytearray(frame))])
     assert connection.is_closed
     (record,) = caplog.records
-    assert reason in record.message
+    assert reason in record.getMessage()
 
 
 def test_a_controller_request_may_have_more_elements() -> None:
@@ -189,7 +189,7 @@ def test_a_client_that_sends_what_is_for_brokers_is_logged_once(caplog: pytest.L
     for _ in range(3):
         send(connection, stop_of(1))
     (record,) = caplog.records
-    assert "StopReplica is for brokers" in record.message
+    assert "StopReplica is for brokers" in record.getMessage()
 
 
 def test_a_client_has_no_more_elements_for_a_request_that_is_for_brokers() -> None:

@@ -323,7 +323,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, help="about how long it may take; otherwise as long as everything takes"
     )
-    parser.add_argument("--docs", type=Path, help="write the table into hostile-clients.md of this directory")
+    parser.add_argument(
+        "--docs", type=Path, help="write the table into costliest-requests.md of this directory"
+    )
     arguments = parser.parse_args()
     unknown = set(arguments.api or ()) - {api.name for api in served_apis()}
     if unknown:
@@ -360,7 +362,7 @@ def main() -> int:
     print(table(rows))
     print("\n".join(over_limits(rows)))
     if arguments.docs:
-        insert(arguments.docs / "hostile-clients.md", section(conditions(arguments), rows))
+        insert(arguments.docs / "costliest-requests.md", section(conditions(arguments), rows))
     return 1 if over_limits(rows) else 0
 
 

@@ -79,7 +79,7 @@ def test_a_pace_has_percentiles_and_counts_what_failed() -> None:
 
 
 def test_the_table_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "hostile-clients.md"
+    page = tmp_path / "costliest-requests.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     insert(page, section("Here.", [GOOD]))
     text = page.read_text()
@@ -88,7 +88,7 @@ def test_the_table_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_repository_has_the_marks() -> None:
-    text = Path("docs/hostile-clients.md").read_text()
+    text = Path("docs/costliest-requests.md").read_text()
     assert text.count(BEGIN) == text.count(END) == 1
 
 

@@ -66,7 +66,7 @@ class TestAddresses:
                     consumer.poll(WAIT_MS)
         with Admin(wrong) as admin, pytest.raises(UnreachableError, match=address):
             admin.list_topics()
-        loggers = {record.name for record in caplog.records if address in record.message}
+        loggers = {record.name for record in caplog.records if address in record.getMessage()}
         assert loggers == {"holdfast.consumer.lost", "holdfast.admin.lost"}
 
     def test_a_block_of_a_producer_raises_with_the_number_of_records(self, wrong: dict[str, object]) -> None:

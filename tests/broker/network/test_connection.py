@@ -423,7 +423,7 @@ def test_a_failing_handler_closes_its_connection_and_is_logged(caplog: pytest.Lo
     assert served.handled == [b"fail"]
     assert served.wire.is_aborted
     (record,) = caplog.records
-    assert record.exc_info is not None and "192.0.2.1" in record.message
+    assert record.exc_info is not None and "192.0.2.1" in record.getMessage()
 
 
 def test_a_connection_counts_requests_and_bytes_and_records_times() -> None:

@@ -111,7 +111,7 @@ def test_the_connection_limit_applies_to_each_address(caplog: pytest.LogCaptureF
     ask(first), ask(second)
     assert world.try_to_arrive() is None
     other, _ = world.arrive("192.0.2.2")
-    assert "max.connections.per.ip=2" in caplog.records[0].message
+    assert "max.connections.per.ip=2" in caplog.records[0].getMessage()
     assert len(caplog.records) == 1
     first.connection_lost("the peer left")
     third, _ = world.arrive()

@@ -224,7 +224,9 @@ async def test_a_slice_of_a_truncated_file_closes_only_its_connection(
         assert await client.at_end()
         await neighbour.send(framed(b"enough"))
         assert await neighbour.receive_frame() == b"0123456789"
-    assert [record.message for record in caplog.records if "sending a response failed" in record.message]
+    assert [
+        record.getMessage() for record in caplog.records if "sending a response failed" in record.getMessage()
+    ]
     assert len(caplog.records) == 1
 
 
@@ -241,7 +243,10 @@ async def test_a_frame_of_invalid_size_closes_the_connection(
         await neighbour.send(framed(b"still here"))
         assert await neighbour.receive_frame() == b"still here"
     (record,) = caplog.records
-    assert f"announced a request of {size} bytes; allowed are 0 to {LIMITS.frame_bytes_max}" in record.message
+    assert (
+        f"announced a request of {size} bytes; allowed are 0 to {LIMITS.frame_bytes_max}"
+        in record.getMessage()
+    )
 
 
 @on_reactor
