@@ -52,6 +52,9 @@ _new_tuple = tuple.__new__
 if _again is not None:
     _again.bind(LogRead)
 
+_UNHEARD: LogEvents[Log] = LogEvents()
+"""The events of a log that has no manager."""
+
 
 class Log:
     """The log of one partition. All offsets are of records; all times are in ms.
@@ -59,6 +62,43 @@ class Log:
     Every method but those that say otherwise raises BrokerError with KAFKA_STORAGE_ERROR where the file
     system fails.
     """
+
+    # CPython shares no names between the dictionaries of instances with more than 30 attributes: 1 KB each.
+    __slots__ = (
+        "__weakref__",
+        "_snapshot_pace",
+        "_waits_for_indexes",
+        "cleaned_offset",
+        "directory",
+        "disk",
+        "doubt",
+        "durable_start_offset",
+        "epochs",
+        "events",
+        "failure",
+        "files",
+        "has_new_metadata",
+        "is_cut_short",
+        "is_move_unfinished",
+        "is_new",
+        "keys",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "mapped_offset",
+        "may_have_aborted",
+        "producers",
+        "recovery_point",
+        "roll_jitter",
+        "segments",
+        "settings",
+        "settling",
+        "topic_id",
+        "topic_partition",
+        "truncations",
+        "unstable",
+        "written_bytes",
+    )
 
     def __init__(
         self,
@@ -102,7 +142,7 @@ class Log:
         """The transactions that readers of committed records may not pass; empty, where there are none."""
         self.may_have_aborted = False
         """Whether there may be aborted transactions among the records."""
-        self.events: LogEvents[Log] = events or LogEvents()
+        self.events: LogEvents[Log] = events or _UNHEARD
         self.last_flush_ms = 0
         self.is_new = False
         """Whether the directory entry of the log may be lost in a power failure."""

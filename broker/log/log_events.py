@@ -19,9 +19,9 @@ def _ignore_failure(log: object, error: OSError) -> None: ...
 def _ignore_suspicion(log: object, base_offset: int, why: str) -> None: ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class LogEvents(Generic[AnyLog]):
-    """Callbacks of a log to its manager, each called with the log.
+    """Callbacks of a log to its manager, each called with the log. All logs of a directory share one object.
 
     `discard` removes files that were renamed to `.deleted`, after a delay; None removes them immediately.
     `start_moved`: a checkpoint must hold the new log start; then the callback calls `discard_before_start` of

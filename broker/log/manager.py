@@ -113,6 +113,7 @@ class LogManager:
         self.scrubber = Scrubber(
             self, disk, workers, clock, date_ms, scrub or ScrubSettings(), self._log_damaged
         )
+        self._events = {directory: self._events_in(directory) for directory in self.directories}
 
     def add_failure_listener(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the path of each directory that goes offline from now on."""
@@ -210,7 +211,19 @@ class LogManager:
         log.use_files(self._files)
         log.settings = self.settings.of(log.topic_partition.topic)
         log.producers.use_totals(self._producer_totals)
-        log.events = LogEvents(
+        log.events = self._events[directory]
+        log.last_flush_ms = now_ms(self._clock)
+        log.roll_jitter = self._random.random()
+        directory.logs[log.topic_partition] = log
+        self._flush_schedule.note(log)
+        if log.damages:
+            self.damaged[log] = None
+        self._key_indexing.settings_changed(log)
+        return log
+
+    def _events_in(self, directory: LogDirectory) -> LogEvents[Log]:
+        """What the logs of a directory report, and to whom."""
+        return LogEvents(
             discard=self._removals.discard,
             start_moved=partial(remove_before_start, self.checkpoints, directory),
             flush_due=self.flusher.flush,
@@ -223,14 +236,6 @@ class LogManager:
             keys_behind=self._key_indexing.catch_up,
             failed=lambda _, error: self.fail_directory(directory, error),
         )
-        log.last_flush_ms = now_ms(self._clock)
-        log.roll_jitter = self._random.random()
-        directory.logs[log.topic_partition] = log
-        self._flush_schedule.note(log)
-        if log.damages:
-            self.damaged[log] = None
-        self._key_indexing.settings_changed(log)
-        return log
 
     # Finding, creating and deleting logs.
 

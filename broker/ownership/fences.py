@@ -15,7 +15,7 @@ from holdfast_log.broker.ownership.rules import is_resumable
 from holdfast_log.broker.replication.admission import RequestFence
 from holdfast_log.broker.replication.appends import ACKS_ALL
 from holdfast_log.coordinator.ownership.credentials import NO_SECRET, digest_of, is_proof
-from holdfast_log.coordinator.ownership.records import Grant
+from holdfast_log.coordinator.ownership.records import Grant, ResourceKey
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.ownership import Access
 
@@ -26,15 +26,20 @@ class FenceGuard:
     Every partition that this broker leads has one, whether it has an owner or not, and whatever
     `single.writer` and `single.reader` say: a fence is a condition that the client sets. While `may_confirm`
     returns False, this broker does not know which grant is in force. `on_refused` is called with the resource
-    for each refused append.
+    for each refused append. `owned` is None while nobody has owned the partition.
     """
 
-    __slots__ = ("_may_confirm", "_on_refused", "_resource")
+    __slots__ = ("_key", "_may_confirm", "_on_refused", "_owned")
 
     def __init__(
-        self, resource: Resource, on_refused: Callable[[Resource], None], may_confirm: Callable[[], bool]
+        self,
+        key: ResourceKey,
+        owned: Resource | None,
+        on_refused: Callable[[Resource], None],
+        may_confirm: Callable[[], bool],
     ) -> None:
-        self._resource = resource
+        self._key = key
+        self._owned = owned
         self._on_refused = on_refused
         self._may_confirm = may_confirm
 
@@ -49,12 +54,12 @@ class FenceGuard:
         try:
             self._check(fence, Access.WRITE, ErrorCode.PRODUCER_FENCED)
         except BrokerError:
-            self._on_refused(self._resource)
+            self._on_refused(self._resource())
             raise
         if acks != ACKS_ALL:
             raise error_for(
                 ErrorCode.INVALID_REQUIRED_ACKS,
-                f"{self._resource.key} is owned: write with acks=all, because writes with other acks could "
+                f"{self._key} is owned: write with acks=all, because writes with other acks could "
                 "be lost when the owner changes",
             )
 
@@ -66,6 +71,10 @@ class FenceGuard:
         self._check_right()
         self._check(fence, Access.READ, ErrorCode.OWNERSHIP_FENCED)
 
+    def _resource(self) -> Resource:
+        # An empty one takes a kilobyte, too much to keep for each partition that nobody owns.
+        return self._owned or Resource(self._key)
+
     def _check_right(self) -> None:
         # First: a leader that has been replaced does not know the newest grant, and must refuse nothing for
         # good.
@@ -73,7 +82,7 @@ class FenceGuard:
             raise unconfirmed()
 
     def _check(self, fence: RequestFence, access: Access, fenced: ErrorCode) -> None:
-        resource = self._resource
+        resource = self._resource()
         entry, grant = _named(resource, fence.incarnation)
         if entry is None or grant is None:
             if 0 < fence.incarnation <= resource.incarnation:

@@ -380,11 +380,10 @@ class OwnershipService:
         """Put up the guards that the partition's settings and owners require, or take them down."""
         partition.admission = partition.read_admission = partition.fence_admission = None
         if isinstance(partition.role, Leadership):
-            resource = self.table.resource(partition_key(partition))
+            key = partition_key(partition)
+            resource = self.table.resource(key)
             may_confirm = partial(self._right.may_confirm, partition)
-            partition.fence_admission = FenceGuard(
-                resource or Resource(partition_key(partition)), self.table.append_refused, may_confirm
-            )
+            partition.fence_admission = FenceGuard(key, resource, self.table.append_refused, may_confirm)
             partition.admission = writer_guard(
                 partition,
                 resource,

@@ -156,7 +156,7 @@ class FakeOwnership(TableHost):
         resource = self.table.resource(key)
         if resource is not None and fence is not None:
             try:
-                FenceGuard(resource, lambda _: None, lambda: True).admit_append(fence, ACKS_ALL)
+                FenceGuard(resource.key, resource, lambda _: None, lambda: True).admit_append(fence, ACKS_ALL)
             except BrokerError as error:
                 return error.code
             return ErrorCode.NONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -10,6 +12,7 @@ from holdfast_log.broker.log.checkpoints import decode_epochs
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.log_events import LogEvents
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.disk import SimDisk
@@ -25,7 +28,7 @@ class Scene:
         self.log: Log = new_log(self.disk, **config)
         self.workers = ImmediateWorkers(is_held=True)
         self.flusher = Flusher(self.workers, Clock())
-        self.log.events.flush_due = self.flusher.flush
+        self.log.events = LogEvents(flush_due=self.flusher.flush)
         self.answers: list[tuple[str, ErrorCode | None]] = []
 
     def write(self, name: str) -> None:
@@ -84,7 +87,7 @@ def test_an_acknowledged_record_survives_a_power_loss() -> None:
 def test_a_failed_fsync_fails_all_waiters_and_is_never_repeated() -> None:
     scene = Scene()
     failed: list[OSError] = []
-    scene.log.events.failed = lambda log, error: failed.append(error)
+    scene.log.events = replace(scene.log.events, failed=lambda log, error: failed.append(error))
     scene.write("a")
     scene.write("b")
     scene.disk.fail("/data", only_writes=True)

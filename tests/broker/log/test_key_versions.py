@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -516,7 +517,7 @@ def test_files_are_renamed_at_once_and_removed_later() -> None:
     log = new_indexed_log(keys_in_memory=1)
     append_keys(log, [b"a"])
     discarded: list[str] = []
-    log.events.discard = lambda log, paths: discarded.extend(paths)
+    log.events = replace(log.events, discard=lambda log, paths: discarded.extend(paths))
 
     truncate_to(log, 0)
 

@@ -13,6 +13,7 @@ from holdfast_log.broker.log.copying import append_as_follower
 from holdfast_log.broker.log.disk import DiskFile, OsDisk
 from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.log_events import LogEvents
 from holdfast_log.broker.log.preparation import prepare_append
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.settings import LogSettings
@@ -438,7 +439,7 @@ def test_a_disk_failure_fails_the_log_and_is_reported_once() -> None:
     log = new_log(disk)
     append(log)
     told: list[OSError] = []
-    log.events.failed = lambda _, error: told.append(error)
+    log.events = LogEvents(failed=lambda _, error: told.append(error))
     disk.fail("/data", only_writes=True)
     assert refusal(log, timed_batch()) is ErrorCode.KAFKA_STORAGE_ERROR
     disk.mend("/data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,7 +218,7 @@ def test_a_deletion_waits_for_the_checkpoint_of_the_follower_and_for_nothing_els
     pair.turn()
     pair.turn()
     log, moved = pair.copies[0].log, list[Log]()
-    log.events.start_moved = moved.append
+    log.events = replace(log.events, start_moved=moved.append)
     pair.send()
     admin = pair.world.client()
     wanted = DeleteRecordsPartition(partition_index=0, offset=1)
