@@ -13,7 +13,7 @@ from holdfast_log.broker.quotas.entities import entity_of
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import WRITTEN_PART_ROWS, Handler, RequestContext, RowPaths
 from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.protocol.acls import AclOperation
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -30,8 +30,13 @@ _TWICE = "the request names the entity more than once: put all its quotas into o
 @dataclass(eq=False)
 class AlterClientQuotasHandler(Handler[AlterClientQuotasRequest, AlterClientQuotasResponse]):
     request = AlterClientQuotasRequest
+    parts = (RowPaths(("entries",), ("entries",)),)
+    part_rows = WRITTEN_PART_ROWS
     quotas: QuotaStore
     rights: ClusterRights
+
+    def is_divisible(self, request: AlterClientQuotasRequest) -> bool:
+        return not repeated(map(_named, request.entries))
 
     def handle(
         self, context: RequestContext, request: AlterClientQuotasRequest

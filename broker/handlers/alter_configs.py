@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
-from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
+from holdfast_log.broker.requests.handler import WRITTEN_PART_ROWS, Handler, RequestContext, RowPaths
 from holdfast_log.broker.requests.repeats import repeated_resources, resource_named_twice
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -27,6 +27,7 @@ from holdfast_log.protocol.messages.alter_configs import (
 class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     request = AlterConfigsRequest
     parts = (RowPaths(("resources",), ("responses",)),)
+    part_rows = WRITTEN_PART_ROWS
     changes: SettingChanges
     rights: ClusterRights
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, ensureDeferred
+
 from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.replication.log_moves import LogMoves
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -26,6 +29,12 @@ from holdfast_log.protocol.messages.alter_replica_log_dirs import (
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
 
+_NAMED_PER_STEP = 200
+_NAMED_BYTES = 16
+"""The price of a partition that is named, in bytes of an answer: it takes a microsecond."""
+_SHOWN_MAX = 100
+"""Maximum number of replicas in the line of the log, which is shorter."""
+
 
 @dataclass(eq=False)
 class AlterReplicaLogDirsHandler(Handler[AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse]):
@@ -33,19 +42,44 @@ class AlterReplicaLogDirsHandler(Handler[AlterReplicaLogDirsRequest, AlterReplic
     logs: LogManager
     moves: LogMoves
     rights: ClusterRights
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest
+    ) -> Deferred[AlterReplicaLogDirsResponse]:
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(
+        self, context: RequestContext, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:
-        self.rights.check(context, "alter log directories")
-        named = _named(request)
-        if len({partition for partition, _ in named}) != len(named):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
-        errors = {partition: self._choose(partition, path) for partition, path in named}
-        chosen = [f"{partition}: {path}" for partition, path in named if _is_chosen(errors[partition])]
-        if chosen:
-            log_change(context, "Chose the log directories of %d replicas: %s", len(chosen), shown(chosen))
-        return _response(errors)
+        """Look for partitions that are named twice, choose, and answer, each in turns."""
+        with self.answers.begin(context, AlterReplicaLogDirsResponse) as answer:
+            refused = self.rights.refusal(context, "alter log directories")
+            refusal = None if refused is None else refused.code
+            paths, are_different = await _paths(answer, request)
+            if refusal is None and not are_different:
+                refusal = ErrorCode.INVALID_REQUEST
+            errors: dict[str, dict[int, ErrorCode]] = {}
+            count, first = 0, list[str]()
+            for partition, path in paths.items():
+                # A choice that was made is logged, so that after the first one all are.
+                await answer.turn(0, even_if_gone=count > 0)
+                code = self._choose(partition, path) if refusal is None else refusal
+                errors.setdefault(partition.topic, {})[partition.partition] = code
+                if code in (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE):
+                    count += 1
+                    if count <= _SHOWN_MAX:
+                        first.append(f"{partition}: {path}")
+            if count:
+                log_change(context, "Chose the log directories of %d replicas: %s", count, shown(first))
+            topics = answer.rows(AlterReplicaLogDirTopicResult)
+            for name, codes in errors.items():
+                partitions = answer.rows(AlterReplicaLogDirPartitionResult)
+                for index, code in codes.items():
+                    await answer.turn(0)
+                    partitions.add(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+                topics.add(AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions.finish()))
+            return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=topics.finish())
 
     def _choose(self, partition: TopicPartition, path: str) -> ErrorCode:
         if not is_legal_name(partition.topic):
@@ -70,27 +104,35 @@ class AlterReplicaLogDirsHandler(Handler[AlterReplicaLogDirsRequest, AlterReplic
     def failed(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest, error: BrokerError
     ) -> AlterReplicaLogDirsResponse:
-        return _response({partition: error.code for partition, _ in _named(request)})
+        indexes: dict[str, dict[int, None]] = {}
+        for directory in request.dirs:
+            for topic in directory.topics:
+                indexes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+        results = [
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error.code)
+                    for index in found
+                ],
+            )
+            for name, found in indexes.items()
+        ]
+        return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
 
 
-def _named(request: AlterReplicaLogDirsRequest) -> list[tuple[TopicPartition, str]]:
-    return [
-        (TopicPartition(topic.name, index), directory.path)
-        for directory in request.dirs
-        for topic in directory.topics
-        for index in topic.partitions
-    ]
-
-
-def _is_chosen(error: ErrorCode) -> bool:
-    return error in (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
-
-
-def _response(errors: dict[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:
-    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
-    for (name, index), error in errors.items():
-        topic = topics.get(name)
-        if topic is None:
-            topic = topics[name] = AlterReplicaLogDirTopicResult(topic_name=name, partitions=[])
-        topic.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error))
-    return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=list(topics.values()))
+async def _paths(
+    answer: LongAnswer, request: AlterReplicaLogDirsRequest
+) -> tuple[dict[TopicPartition, str], bool]:
+    """The paths by partition, and whether the request names each partition once."""
+    paths: dict[TopicPartition, str] = {}
+    count = 0
+    for directory in request.dirs:
+        for topic in directory.topics:
+            await answer.turn(0)
+            for start in range(0, len(topic.partitions), _NAMED_PER_STEP):
+                step = topic.partitions[start : start + _NAMED_PER_STEP]
+                await answer.turn(len(step) * _NAMED_BYTES)
+                count += len(step)
+                paths |= dict.fromkeys((TopicPartition(topic.name, index) for index in step), directory.path)
+    return paths, len(paths) == count

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from holdfast_log.broker.requests.answers import LongAnswers
+from holdfast_log.broker.requests.answers import AnswerAbandoned, LongAnswer, LongAnswers
 from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -39,18 +39,33 @@ class CreateAclsHandler(Handler[CreateAclsRequest, CreateAclsResponse]):
 
     def handle(self, context: RequestContext, request: CreateAclsRequest) -> Deferred[CreateAclsResponse]:
         self.rights.check(context, "alter access control lists")
-        return ensureDeferred(self._answer(context, [_binding(each) for each in request.creations]))
+        return ensureDeferred(self._answer(context, request))
 
-    async def _answer(self, context: RequestContext, wanted: Sequence[AclBinding]) -> CreateAclsResponse:
-        errors = await self.acls.create(wanted)
+    async def _answer(self, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
         with self.answers.begin(context, CreateAclsResponse) as answer:
+            wanted: list[AclBinding] = []
+            for each in request.creations:
+                await answer.turn(_ROW_BYTES)
+                wanted.append(_binding(each))
+            errors = await self._created(answer, wanted)
             rows = answer.rows(AclCreationResult)
             for binding, error in zip(wanted, errors, strict=True):
-                await answer.turn(_ROW_BYTES)
+                await answer.turn(_ROW_BYTES, even_if_gone=True)
                 if error is None:
                     log_change(context, "Created the access control entry %s", shown(str(binding)))
                 rows.add(_result(error))
             return CreateAclsResponse(throttle_time_ms=0, results=rows.finish())
+
+    async def _created(
+        self, answer: LongAnswer, wanted: Sequence[AclBinding]
+    ) -> Sequence[BrokerError | None]:
+        """Create the entries. The result has an error for each that was not created."""
+        try:
+            return await self.acls.create(wanted, answer.turn)
+        except AnswerAbandoned:
+            raise
+        except BrokerError as error:
+            return [error.with_traceback(None)] * len(wanted)
 
     def failed(
         self, context: RequestContext, request: CreateAclsRequest, error: BrokerError

@@ -12,11 +12,12 @@ refused with THROTTLING_QUOTA_EXCEEDED (KIP-599); before, the client is throttle
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, ensureDeferred
 
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.mutations import MutationQuotas
@@ -35,6 +36,10 @@ from holdfast_log.protocol.messages.create_topics import (
 )
 
 _FIRST_STRICT_VERSION = 6
+_ROW_BYTES = 200
+"""The price of a row that is checked, or answered: that takes longer than its bytes."""
+
+_Described: TypeAlias = dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]]
 
 
 @dataclass(eq=False)
@@ -43,13 +48,46 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     controller: ControllerService
     settings: SettingsView
     mutations: MutationQuotas
+    answers: LongAnswers
 
     def handle(self, context: RequestContext, request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Check the topics in turns, have the controller create them together, and answer in turns."""
+        with self.answers.begin(context, CreateTopicsResponse) as answer:
+            wanted, refused = await self._checked(answer, request)
+            results = refused
+            if wanted:
+                created = self.controller.create_topics(
+                    list(wanted.values()), request.timeout_ms, validate_only=request.validate_only
+                )
+                try:
+                    made = await answer.outcome(created)
+                    results = {**refused, **made}
+                except BrokerError as error:
+                    results, wanted = _failed(request, error), {}
+            described: _Described = {}
+            rows = answer.rows(CreatableTopicResult)
+            for name, result in results.items():
+                await answer.turn(_ROW_BYTES, even_if_gone=True)
+                topic = wanted.get(name)
+                if topic is not None and not request.validate_only:
+                    _log_created(context, result, topic, request.on_behalf_of)
+                rows.add(self._result(context, result, topic, described))
+            return CreateTopicsResponse(throttle_time_ms=0, topics=rows.finish())
+
+    async def _checked(
+        self, answer: LongAnswer, request: CreateTopicsRequest
+    ) -> tuple[dict[str, TopicCreation], dict[str, TopicResult]]:
+        """The topics that the controller is asked for, and the results of those that are refused before."""
+        context = answer.context
         counts = Counter(topic.name for topic in request.topics)
         refused: dict[str, TopicResult] = {}
         wanted: dict[str, TopicCreation] = {}
         may_create_all = context.may(AclOperation.CREATE, AclResource.CLUSTER, is_noted=False)
         for topic in request.topics:
+            await answer.turn(_ROW_BYTES)
             if counts[topic.name] > 1:
                 message = "the request names this topic several times"
                 refused[topic.name] = TopicResult(topic.name, ErrorCode.INVALID_REQUEST, message)
@@ -64,18 +102,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
                 wanted[topic.name] = creation
             except BrokerError as error:
                 refused[topic.name] = TopicResult(topic.name, error.code, error.message)
-        if not wanted:
-            return succeed(self._response(context, refused, wanted))
-        created = self.controller.create_topics(
-            list(wanted.values()), request.timeout_ms, validate_only=request.validate_only
-        )
-
-        def answer(results: Mapping[str, TopicResult]) -> CreateTopicsResponse:
-            if not request.validate_only:
-                _log_created(context, results, wanted, request.on_behalf_of)
-            return self._response(context, {**refused, **results}, wanted)
-
-        return created.addCallback(answer)
+        return wanted, refused
 
     def _check_settings(self, topic: TopicCreation) -> None:
         """Raises BrokerError INVALID_CONFIG."""
@@ -97,26 +124,12 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         if refusal is not None:
             raise refusal
 
-    def _response(
-        self,
-        context: RequestContext,
-        results: Mapping[str, TopicResult],
-        wanted: Mapping[str, TopicCreation],
-    ) -> CreateTopicsResponse:
-        described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]] = {}
-        return CreateTopicsResponse(
-            throttle_time_ms=0,
-            topics=[
-                self._result(context, result, wanted.get(name), described) for name, result in results.items()
-            ],
-        )
-
     def _result(
         self,
         context: RequestContext,
         result: TopicResult,
         topic: TopicCreation | None,
-        described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]],
+        described: _Described,
     ) -> CreatableTopicResult:
         """`described` caches descriptions by own settings, which most topics of a request share."""
         answer = CreatableTopicResult(
@@ -151,22 +164,25 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     def failed(
         self, context: RequestContext, request: CreateTopicsRequest, error: BrokerError
     ) -> CreateTopicsResponse:
-        results = {topic.name: TopicResult(topic.name, error.code, error.message) for topic in request.topics}
-        return self._response(context, results, {})
+        results = _failed(request, error).values()
+        return CreateTopicsResponse(
+            throttle_time_ms=0, topics=[self._result(context, each, None, {}) for each in results]
+        )
+
+
+def _failed(request: CreateTopicsRequest, error: BrokerError) -> dict[str, TopicResult]:
+    """The results of a request that failed as a whole."""
+    return {topic.name: TopicResult(topic.name, error.code, error.message) for topic in request.topics}
 
 
 def _log_created(
-    context: RequestContext,
-    results: Mapping[str, TopicResult],
-    wanted: Mapping[str, TopicCreation],
-    on_behalf_of: str | None,
+    context: RequestContext, result: TopicResult, topic: TopicCreation, on_behalf_of: str | None
 ) -> None:
-    for name, result in results.items():
-        if result.error is ErrorCode.NONE:
-            what = "Created topic %s with %d partitions, %d replicas each, settings %s"
-            configs = wanted[name].configs
-            counts = result.partition_count, result.replication_factor
-            log_change(context, what, name, *counts, shown(dict(configs)), on_behalf_of=on_behalf_of)
+    if result.error is ErrorCode.NONE:
+        what = "Created topic %s with %d partitions, %d replicas each, settings %s"
+        counts = result.partition_count, result.replication_factor
+        settings = shown(dict(topic.configs))
+        log_change(context, what, topic.name, *counts, settings, on_behalf_of=on_behalf_of)
 
 
 def replicas_of(topic: TopicCreation) -> int | None:

@@ -12,9 +12,10 @@ import uuid
 from dataclasses import dataclass
 from typing import Annotated
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.audit import log_change
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.mutations import MutationQuotas
@@ -35,6 +36,8 @@ from holdfast_log.protocol.messages.delete_topics import (
 _FIRST_VERSION_WITH_DISABLED = 3
 _FIRST_STRICT_VERSION = 5
 _FIRST_VERSION_WITH_IDS = 6
+_ROW_BYTES = 200
+"""The price of a row that is checked, or answered: that takes longer than its bytes."""
 
 
 @settings_group(BROKER_ROWS)
@@ -52,6 +55,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
     metadata: MetadataCache
     settings: TopicDeletionSettings
     mutations: MutationQuotas
+    answers: LongAnswers
 
     def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
         if not self.settings.is_enabled:
@@ -60,10 +64,41 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
                 ErrorCode.TOPIC_DELETION_DISABLED if is_told else ErrorCode.INVALID_REQUEST,
                 "topics cannot be deleted: delete.topic.enable is false",
             )
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """Check the topics in turns, have the controller delete them together, and answer in turns."""
+        with self.answers.begin(context, DeleteTopicsResponse) as answer:
+            names, refused = await self._checked(answer, request)
+            results: dict[str, TopicResult] = {}
+            if names:
+                try:
+                    deleted = self.controller.delete_topics(list(names), request.timeout_ms)
+                    results = await answer.outcome(deleted)
+                except BrokerError as error:
+                    refused = _failed(context, request, error)
+            rows = answer.rows(DeletableTopicResult)
+            for row in refused:
+                await answer.turn(_ROW_BYTES, even_if_gone=True)
+                rows.add(row)
+            for name, result in results.items():
+                await answer.turn(_ROW_BYTES, even_if_gone=True)
+                if result.error is ErrorCode.NONE:
+                    log_change(context, "Deleted topic %s with all its records", name)
+                rows.add(_result(name, names[name], result.error, result.message))
+            return DeleteTopicsResponse(throttle_time_ms=0, responses=rows.finish())
+
+    async def _checked(
+        self, answer: LongAnswer, request: DeleteTopicsRequest
+    ) -> tuple[dict[str, uuid.UUID], list[DeletableTopicResult]]:
+        """The topics that the controller is asked to delete, and the rows of those that are refused
+        before."""
+        context = answer.context
         refused = []
         names: dict[str, uuid.UUID] = {}
         may_delete_all = context.may(AclOperation.DELETE, AclResource.CLUSTER, is_noted=False)
         for wanted in _states(context, request):
+            await answer.turn(_ROW_BYTES)
             name = wanted.name
             if name is None:
                 name = self.metadata.name_of(wanted.topic_id)
@@ -85,20 +120,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
                 names[name] = topic_id
             except BrokerError as error:
                 refused.append(_result(name, topic_id, error.code, error.message))
-        if not names:
-            return succeed(DeleteTopicsResponse(throttle_time_ms=0, responses=refused))
-        deleted = self.controller.delete_topics(list(names), request.timeout_ms)
-
-        def answer(results: dict[str, TopicResult]) -> DeleteTopicsResponse:
-            for name, result in results.items():
-                if result.error is ErrorCode.NONE:
-                    log_change(context, "Deleted topic %s with all its records", name)
-            responses = [
-                _result(name, names[name], result.error, result.message) for name, result in results.items()
-            ]
-            return DeleteTopicsResponse(throttle_time_ms=0, responses=refused + responses)
-
-        return deleted.addCallback(answer)
+        return names, refused
 
     def _charge(self, context: RequestContext, name: str) -> None:
         """Charge the client. Raises BrokerError THROTTLING_QUOTA_EXCEEDED."""
@@ -112,13 +134,17 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
     def failed(
         self, context: RequestContext, request: DeleteTopicsRequest, error: BrokerError
     ) -> DeleteTopicsResponse:
-        return DeleteTopicsResponse(
-            throttle_time_ms=0,
-            responses=[
-                _result(wanted.name, wanted.topic_id, error.code, error.message)
-                for wanted in _states(context, request)
-            ],
-        )
+        return DeleteTopicsResponse(throttle_time_ms=0, responses=_failed(context, request, error))
+
+
+def _failed(
+    context: RequestContext, request: DeleteTopicsRequest, error: BrokerError
+) -> list[DeletableTopicResult]:
+    """The rows of a request that failed as a whole."""
+    return [
+        _result(wanted.name, wanted.topic_id, error.code, error.message)
+        for wanted in _states(context, request)
+    ]
 
 
 def _states(context: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTopicState]:

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
-from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
+from holdfast_log.broker.requests.handler import WRITTEN_PART_ROWS, Handler, RequestContext, RowPaths
 from holdfast_log.broker.requests.repeats import repeated_resources, resource_named_twice
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.changes import SettingChanges, check_is_named_broker
@@ -36,6 +36,7 @@ class IncrementalAlterConfigsHandler(
 ):
     request = IncrementalAlterConfigsRequest
     parts = (RowPaths(("resources",), ("responses",)),)
+    part_rows = WRITTEN_PART_ROWS
     changes: SettingChanges
     loggers: LoggerLevels
     identity: BrokerIdentity

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, ensureDeferred
+
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.features import FEATURES, finalized_features
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -26,6 +29,8 @@ from holdfast_log.protocol.messages.update_features import (
 )
 
 _FIRST_VERSION_WITH_ONE_ERROR = 2
+_ROW_BYTES = 128
+"""The price of a row beside that of its name."""
 
 
 @dataclass(eq=False)
@@ -34,18 +39,33 @@ class UpdateFeaturesHandler(Handler[UpdateFeaturesRequest, UpdateFeaturesRespons
     rights: ClusterRights
     metadata: MetadataCache
     transactions: TransactionVersionSetting
+    answers: LongAnswers
 
-    def handle(self, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    def handle(
+        self, context: RequestContext, request: UpdateFeaturesRequest
+    ) -> Deferred[UpdateFeaturesResponse]:
         self.rights.check(context, "update features")
-        results = [self._result(update) for update in request.feature_updates]
-        failed = next((each for each in results if each.error_code != ErrorCode.NONE), None)
-        has_one = context.version >= _FIRST_VERSION_WITH_ONE_ERROR and failed is not None
-        return UpdateFeaturesResponse(
-            throttle_time_ms=0,
-            error_code=failed.error_code if failed is not None and has_one else ErrorCode.NONE,
-            error_message=failed.error_message if failed is not None and has_one else None,
-            results=results,
-        )
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(
+        self, context: RequestContext, request: UpdateFeaturesRequest
+    ) -> UpdateFeaturesResponse:
+        with self.answers.begin(context, UpdateFeaturesResponse) as answer:
+            rows = answer.rows(UpdatableFeatureResult)
+            failed: UpdatableFeatureResult | None = None
+            for update in request.feature_updates:
+                await answer.turn(_ROW_BYTES + len(update.feature))
+                row = self._result(update)
+                rows.add(row)
+                if failed is None and row.error_code != ErrorCode.NONE:
+                    failed = row
+            has_one = context.version >= _FIRST_VERSION_WITH_ONE_ERROR and failed is not None
+            return UpdateFeaturesResponse(
+                throttle_time_ms=0,
+                error_code=failed.error_code if failed is not None and has_one else ErrorCode.NONE,
+                error_message=failed.error_message if failed is not None and has_one else None,
+                results=rows.finish(),
+            )
 
     def _result(self, update: FeatureUpdateKey) -> UpdatableFeatureResult:
         refused = self._refusal(update)

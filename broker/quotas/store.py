@@ -95,12 +95,22 @@ def check_filter(parts: Sequence[FilterPart]) -> None:
 class QuotaStore:
     """The quotas in ZooKeeper. Every broker describes and alters them.
 
-    At most `entities_max` entities have quotas.
+    At most `entities_max` entities have quotas. Call `configs_changed` with each change of dynamic configs.
     """
 
     def __init__(self, dynamic: DynamicConfigs, entities_max: int) -> None:
         self._dynamic = dynamic
         self._entities_max = entities_max
+        self._limited: set[tuple[str, str]] = set()
+        """The entities that have quotas. They are thousands, and a request may add thousands: so they are
+        not counted again for each."""
+
+    def configs_changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
+        """Take over the present configs of an entity in ZooKeeper."""
+        if kind in KINDS and _has_quota(kind, configs):
+            self._limited.add((kind, name))
+        else:
+            self._limited.discard((kind, name))
 
     def describe(self, wanted: QuotaFilter) -> Deferred[list[tuple[QuotaEntity, dict[QuotaKey, float]]]]:
         """The selected entities that have quotas, as ZooKeeper has them now, ordered by znode."""
@@ -138,22 +148,19 @@ class QuotaStore:
 
         return self._dynamic.update(kind, name, change).addCallbacks(lambda _: None, _refused)
 
-    def _has_quota(self, kind: str, name: str) -> bool:
-        """Whether an entity has a quota: a user may have nothing but a credential."""
-        configs = self._dynamic.get(kind, name)
-        return any(key in configs for key in (IP_KEYS if kind == IPS else CLIENT_KEYS))
-
     def _check_room(self, kind: str, name: str) -> None:
         """Raises BrokerError POLICY_VIOLATION if the entity would be one too many."""
-        if self._has_quota(kind, name):
-            return
-        entities = ((each, name) for each in KINDS for name in self._dynamic.entities(each))
-        if sum(self._has_quota(*entity) for entity in entities) >= self._entities_max:
+        if (kind, name) not in self._limited and len(self._limited) >= self._entities_max:
             raise BrokerError(
                 ErrorCode.POLICY_VIOLATION,
                 f"quota.entities.max={self._entities_max} users, client ids and addresses have quotas: "
                 "remove some, or set one for all of them",
             )
+
+
+def _has_quota(kind: str, configs: Mapping[str, str]) -> bool:
+    """Whether an entity has a quota: a user may have nothing but a credential."""
+    return any(key in configs for key in (IP_KEYS if kind == IPS else CLIENT_KEYS))
 
 
 def _texts(

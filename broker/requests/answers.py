@@ -253,24 +253,24 @@ class LongAnswer:
             self._budget_bytes -= price
         return is_affordable
 
-    async def turn(self, price: int) -> None:
-        """Wait until rows of `price` bytes may be made. Raises AnswerAbandoned once the client has gone."""
+    async def turn(self, price: int, *, even_if_gone: bool = False) -> None:
+        """Wait until rows of `price` bytes may be made. Raises AnswerAbandoned once the client has gone, or
+        goes on `even_if_gone`: what was changed is to be logged, whether or not anybody reads the answer."""
         price += ROW_BYTES
         while not self._answers.may_go_on(price):
             self._seal()
-            await self._next_turn()
+            await self._pause()
+            if self.context.is_closed and not even_if_gone:
+                raise AnswerAbandoned
 
     async def other_turn(self) -> None:
         """Wait for another turn, since what was done in this one is a turn's work: decoding the request, for
         one. Raises AnswerAbandoned once the client has gone."""
         self._seal()
-        await self._next_turn()
-        self._answers.may_go_on(TURN_BYTES)  # What is done now is a turn's work too.
-
-    async def _next_turn(self) -> None:
         await self._pause()
         if self.context.is_closed:
             raise AnswerAbandoned
+        self._answers.may_go_on(TURN_BYTES)  # What is done now is a turn's work too.
 
     async def outcome(self, waiting: Deferred[T]) -> T:
         """Wait for something else than the next turn."""

@@ -38,6 +38,8 @@ _WRITTEN_TOGETHER = 50
 _SORTED_TOGETHER = 1_000
 _SORTED_BYTES = 8_192
 """The price of sorting so many patterns, in bytes of an answer: a millisecond."""
+_CHECKED_BYTES = 0
+"""The price of an entry that is checked, beside that of any row."""
 _LOOKED_AT_BYTES = 4
 """The price of an entry that is looked at, in bytes of an answer: it takes about half a microsecond."""
 
@@ -88,11 +90,14 @@ class AclAdministration:
 
     # Creating
 
-    async def create(self, wanted: Sequence[AclBinding]) -> list[BrokerError | None]:
+    async def create(self, wanted: Sequence[AclBinding], turn: AnswerTurn) -> list[BrokerError | None]:
         """Create entries. The result has an error for each that was not created; that it exists already is
         none. Raises BrokerError if none can be."""
         lists = self._enabled
-        results: list[BrokerError | None] = [_invalid(binding) for binding in wanted]
+        results: list[BrokerError | None] = []
+        for binding in wanted:
+            await turn(_CHECKED_BYTES)
+            results.append(_invalid(binding))
         new: dict[ResourcePattern, list[int]] = {}
         room = self._entries_max - sum(map(len, lists.present.values()))
         for index, binding in enumerate(wanted):

@@ -186,6 +186,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     settings.dynamic_configs.add_listener(settings.broker.configs_changed)
     settings.dynamic_configs.add_listener(settings.topics.configs_changed)
     settings.dynamic_configs.add_listener(broker.quotas.limits.configs_changed)
+    settings.dynamic_configs.add_listener(broker.quotas.store.configs_changed)
     settings.dynamic_configs.add_listener(broker.authentication.scram_users.configs_changed)
     broker.quotas.limits.add_listener(broker.quotas.clients.limits_changed)
     settings.broker.add_listener(replication.throttled_rates.settings_changed)

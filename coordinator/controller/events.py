@@ -197,13 +197,12 @@ class AlterReassignments:
 
 @dataclass(frozen=True, slots=True)
 class ListReassignments:
-    """List running reassignments, of the named partitions or (None) of all.
+    """List the running reassignments.
 
     Result: a `ReplicaAssignment` for each partition that is being reassigned.
     """
 
     token: int
-    partitions: Sequence[TopicPartition] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class Leaders:
 
         It is `ELECTION_PENDING` where the present leader has not yielded yet: `elect_yielded` goes on then.
         """
-        known, results = self._known(partitions)
+        known, results = yield from self._known(partitions)
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state = partition.state
@@ -167,7 +167,9 @@ class Leaders:
             return self.next_state(at, state, found) if state and found else None
 
         yield from self.write(known, decide)
-        for at, code in results.items():
+        for number, (at, code) in enumerate(list(results.items()), 1):
+            if number % PARTITIONS_AT_ONCE == 0:
+                yield Pause()
             self._preferred.pop(at, None)
             preferred = None if code else self._state.partition(at).assignment.target[0]
             if preferred is not None and self._leader(at) != preferred and self._yields.is_asked(at):
@@ -186,7 +188,7 @@ class Leaders:
     ) -> DecisionSteps[dict[TopicPartition, ErrorCode]]:
         """Elect leaders for leaderless partitions, in sync or not (KIP-460), with the ends of logs that are
         known; an error code for each partition."""
-        known, results = self._known(partitions)
+        known, results = yield from self._known(partitions)
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             decided = self._decide_leaderless(at, partition, at_once=True)
@@ -219,11 +221,13 @@ class Leaders:
 
     def _known(
         self, partitions: Sequence[TopicPartition]
-    ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
+    ) -> DecisionSteps[tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]]:
         """The partitions that exist, and the error codes of the others."""
         known: list[TopicPartition] = []
         unknown: dict[TopicPartition, ErrorCode] = {}
-        for at in partitions:
+        for number, at in enumerate(partitions, 1):
+            if number % PARTITIONS_AT_ONCE == 0:
+                yield Pause()
             topic = self._state.topics.get(at[0])
             if topic is None or at[1] not in topic.partitions or self._state.is_deleting(at):
                 unknown[at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

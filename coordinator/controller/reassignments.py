@@ -92,9 +92,7 @@ class Reassignments:
 
     def listed(self, event: ListReassignments) -> DecisionSteps[None]:
         """Answer with the running reassignments."""
-        running = self._reassigning()
-        asked = running if event.partitions is None else event.partitions
-        found = {at: self._state.partition(at).assignment for at in asked if at in running}
+        found = {at: self._state.partition(at).assignment for at in self._reassigning()}
         yield AnswerRequest(event.token, None, found)
 
     def adopt_requested(self) -> DecisionSteps[None]:

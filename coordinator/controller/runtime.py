@@ -254,7 +254,7 @@ class ControllerRuntime:
             case MarkDeleted():
                 await writes.mark_deleted(self.term, effect.names)
             case RemoveTopic():
-                return await writes.remove_topic(self.term, effect.name)
+                return await writes.remove_topic(self.term, effect.name, self._clock)
             case SetBrokers():
                 self._set_brokers(effect.brokers)
             case Pause():

@@ -176,15 +176,10 @@ class ControllerService:
             lambda key: dict.fromkeys(targets, late),
         )
 
-    def list_reassignments(
-        self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
-    ) -> Deferred[dict[TopicPartition, ReplicaAssignment]]:
-        """The running reassignments, of the named partitions or (None) of all.
-
-        Fails with `BrokerError` REQUEST_TIMED_OUT after `timeout_ms`.
-        """
+    def list_reassignments(self, timeout_ms: int) -> Deferred[dict[TopicPartition, ReplicaAssignment]]:
+        """All running reassignments. Fails with `BrokerError` REQUEST_TIMED_OUT after `timeout_ms`."""
         listed: Deferred[dict[TopicPartition, ReplicaAssignment] | None] = self._ask_one(
-            lambda token: ListReassignments(token, partitions), timeout_ms, lambda key: None
+            ListReassignments, timeout_ms, lambda key: None
         )
         return listed.addCallback(_in_time)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -15,9 +16,13 @@ SentRequests = Sequence[tuple[int, Deferred[bool]]]
 """(broker id, result) of requests sent to brokers; the Deferred fires with whether the broker answered."""
 
 
+_LATE_AT_ONCE = 200
+"""Parts of a request that are answered in one turn when its time is up: each takes some microseconds."""
+
+
 class TimeLimits:
-    """The requests whose time is up: one a turn is answered, for hundreds of clients' may be due in the same
-    turn, and each may have hundreds of topics."""
+    """The requests whose time is up. Some parts of one are answered in a turn, for hundreds of clients' may
+    be due in the same turn, and each may have thousands of parts."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -29,10 +34,13 @@ class TimeLimits:
             self.clock.callLater(0, self._answer)
 
     def _answer(self) -> None:
+        request = self._due[0]
+        is_answered = True
         try:
-            self._due[0].time_out()
+            is_answered = request.time_out(_LATE_AT_ONCE)
         finally:
-            self._due.popleft()
+            if is_answered:
+                self._due.popleft()
             if self._due:
                 self.clock.callLater(0, self._answer)
 
@@ -93,11 +101,13 @@ class WaitingRequest:
             self._stop_timer()
             self.done.errback(error)
 
-    def time_out(self) -> None:
-        """Answer with what is known now, and `late` for the rest."""
-        for key in list(self._open):
+    def time_out(self, parts_max: int) -> bool:
+        """Answer some parts with what is known now, or with `late`. Returns whether the request is
+        answered."""
+        for key in list(islice(self._open, parts_max)):
             result, unanswered = self._results_after_answers.get(key, (None, [-1]))
             self.answer(key, self._late(key) if unanswered else result)
+        return self.ended
 
     def _end(self) -> None:
         self._stop_timer()

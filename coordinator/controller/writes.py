@@ -242,13 +242,13 @@ async def mark_deleted(term: Term, names: Sequence[str]) -> None:
                 _raise_unless(error, NodeExists)
 
 
-async def remove_topic(term: Term, name: str) -> int:
+async def remove_topic(term: Term, name: str, clock: Clock) -> int:
     """Remove all znodes of a topic, leaves first, the deletion mark last.
 
     Returns the leader epoch in which new partitions begin, raised above those of the topic before any of its
     znodes is removed.
     """
-    first_epoch = await _raise_first_leader_epoch(term, name)
+    first_epoch = await _raise_first_leader_epoch(term, name, clock)
     has_more = False
     while True:
         try:
@@ -275,10 +275,10 @@ async def remove_topic(term: Term, name: str) -> int:
             has_more = isinstance(error, MultiFailed) and isinstance(error.cause, NotEmpty)
 
 
-async def _raise_first_leader_epoch(term: Term, topic: str) -> int:
+async def _raise_first_leader_epoch(term: Term, topic: str, clock: Clock) -> int:
     """Make new partitions begin above the leader epochs of a topic; returns the leader epoch in which they
     begin."""
-    last_epoch = await _last_leader_epoch(term.session, topic)
+    last_epoch = await _last_leader_epoch(term.session, topic, clock)
     while True:
         found = (await read_all(term.session, [FIRST_LEADER_EPOCH]))[0]
         first_epoch = 0
@@ -300,7 +300,7 @@ async def _raise_first_leader_epoch(term: Term, topic: str) -> int:
             _raise_unless(error, BadVersion, NodeExists, NoNode)
 
 
-async def _last_leader_epoch(session: ZooKeeperSession, topic: str) -> int:
+async def _last_leader_epoch(session: ZooKeeperSession, topic: str, clock: Clock) -> int:
     """The highest leader epoch of a topic's partitions; -1 if none had a leader."""
     try:
         names = await session.children(partitions_path(topic))
@@ -309,7 +309,9 @@ async def _last_leader_epoch(session: ZooKeeperSession, topic: str) -> int:
     numbers = [int(name) for name in names if name.isdecimal()]
     found = await read_all(session, [partition_state_path(topic, number) for number in numbers])
     last_epoch = -1
-    for number, there in zip(numbers, found, strict=True):
+    for position, (number, there) in enumerate(zip(numbers, found, strict=True), 1):
+        if position % BATCH_SIZE == 0:
+            await pause(clock)
         if there is None:
             continue
         try:
@@ -341,10 +343,11 @@ async def _partition_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
     except ValueError:
         return await _below(session, partitions_path(topic))  # Not all of them were made by a broker.
     states = [partition_state_path(topic, number) for number in numbers]
-    found = await results([session.exists(path) for path in states])
+    # A few requests for all of them: to send thousands of requests takes a turn of 50 ms.
+    found = await read_all(session, states)
     paths = []
-    for number, state, stat in zip(numbers, states, found, strict=True):
-        if stat is not None:
+    for number, state, there in zip(numbers, states, found, strict=True):
+        if there is not None:
             paths.append(state)
         paths.append(partition_path(topic, number))
     return paths

@@ -11,13 +11,18 @@ CallFromThread = Callable[..., Any]
 """`call_from_thread(function, *arguments)` runs the function on the reactor's thread, in order of the
 calls."""
 
+_CALLS_AT_ONCE = 50
+"""Calls made before the reactor looks at its sockets. What one begins takes a fifth of a millisecond at
+most."""
+
 _log = logging.getLogger(__name__)
 
 
 class ReactorCallQueue:
     """Passes calls from kazoo's thread to the reactor's, in order and in batches.
 
-    Waking the reactor for each of ten thousand answers would cost more than handling them.
+    Waking the reactor for each of ten thousand answers would cost more than handling them. To handle all of
+    them in one turn would keep clients waiting.
     """
 
     def __init__(self, call_from_thread: CallFromThread) -> None:
@@ -35,9 +40,12 @@ class ReactorCallQueue:
 
     def _run(self) -> None:
         self._announced = False
-        while self._calls:
+        for _ in range(min(len(self._calls), _CALLS_AT_ONCE)):
             function, arguments = self._calls.popleft()
             try:
                 function(*arguments)
             except Exception:  # A failing listener or watch must not keep events from others.
                 _log.exception("a ZooKeeper callback failed; later callbacks are still called")
+        if self._calls and not self._announced:
+            self._announced = True
+            self._call_from_thread(self._run)

@@ -21,6 +21,7 @@ from holdfast_log.broker.handlers.delete_topics import DeleteTopicsHandler, Topi
 from holdfast_log.broker.handlers.describe_cluster import DescribeClusterHandler
 from holdfast_log.broker.handlers.init_producer_id import InitProducerIdHandler
 from holdfast_log.broker.network.outbound import ChannelLost
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.settings.in_force import SettingsInForce
@@ -88,6 +89,11 @@ class Controller:
         return succeed(results)
 
 
+def answers() -> LongAnswers:
+    """Where answers are made; those of a test are short."""
+    return LongAnswers(Clock())
+
+
 def as_service(controller: Controller) -> ControllerService:
     return cast(ControllerService, controller)
 
@@ -127,7 +133,7 @@ class TestCreateTopics:
     def test_a_created_topic_is_answered_with_its_id_and_settings(self) -> None:
         controller = Controller()
         request = CreateTopicsRequest(topics=[topic("t", {"retention.ms": "5"})])
-        (result,) = ask(CreateTopicsHandler(as_service(controller), VIEW, FREE), request).topics
+        (result,) = ask(CreateTopicsHandler(as_service(controller), VIEW, FREE, answers()), request).topics
         assert (result.name, result.error_code, result.topic_id) == ("t", 0, ID)
         values = {config.name: (config.value, config.config_source) for config in result.configs}
         assert values["retention.ms"] == ("5", 1)
@@ -138,13 +144,13 @@ class TestCreateTopics:
     def test_a_topic_named_twice_is_refused_and_the_others_are_created(self) -> None:
         controller = Controller()
         request = CreateTopicsRequest(topics=[topic("a"), topic("a"), topic("b")])
-        results = ask(CreateTopicsHandler(as_service(controller), VIEW, FREE), request).topics
+        results = ask(CreateTopicsHandler(as_service(controller), VIEW, FREE, answers()), request).topics
         codes = {result.name: result.error_code for result in results}
         assert codes == {"a": ErrorCode.INVALID_REQUEST, "b": 0}
         assert [made.name for made in controller.created] == ["b"]
 
     def test_creation_at_another_broker_is_refused_as_not_controller(self) -> None:
-        handler = CreateTopicsHandler(as_service(Controller(is_active=False)), VIEW, FREE)
+        handler = CreateTopicsHandler(as_service(Controller(is_active=False)), VIEW, FREE, answers())
         (result,) = ask(handler, CreateTopicsRequest(topics=[topic("t")])).topics
         assert (result.name, result.error_code) == ("t", ErrorCode.NOT_CONTROLLER)
 
@@ -153,7 +159,11 @@ class TestDeleteTopics:
     def ask(self, *topics: DeleteTopicState, is_enabled: bool = True) -> tuple[Any, Controller]:
         controller = Controller()
         handler = DeleteTopicsHandler(
-            as_service(controller), known_cluster(), TopicDeletionSettings(is_enabled), FREE
+            as_service(controller),
+            known_cluster(),
+            TopicDeletionSettings(is_enabled),
+            FREE,
+            answers(),
         )
         return ask(handler, DeleteTopicsRequest(topics=list(topics), timeout_ms=1000)), controller
 
@@ -186,7 +196,11 @@ class TestDeleteTopics:
         self, version: int, error: ErrorCode
     ) -> None:
         handler = DeleteTopicsHandler(
-            as_service(Controller()), known_cluster(), TopicDeletionSettings(False), FREE
+            as_service(Controller()),
+            known_cluster(),
+            TopicDeletionSettings(False),
+            FREE,
+            answers(),
         )
         with pytest.raises(BrokerError) as raised:
             handler.handle(
@@ -200,14 +214,14 @@ class TestCreatePartitions:
         controller = Controller()
         wanted = CreatePartitionsTopic(name="t", count=5, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=1000, validate_only=False)
-        (result,) = ask(CreatePartitionsHandler(as_service(controller), FREE), request).results
+        (result,) = ask(CreatePartitionsHandler(as_service(controller), FREE, answers()), request).results
         assert (result.name, result.error_code) == ("t", 0)
         assert controller.grown == [MorePartitions("t", 5)]
 
     def test_adding_partitions_to_a_topic_named_twice_is_refused(self) -> None:
         wanted = CreatePartitionsTopic(name="t", count=5, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted, wanted], timeout_ms=1000, validate_only=False)
-        (result,) = ask(CreatePartitionsHandler(as_service(Controller()), FREE), request).results
+        (result,) = ask(CreatePartitionsHandler(as_service(Controller()), FREE, answers()), request).results
         assert result.error_code == ErrorCode.INVALID_REQUEST
 
 

@@ -23,8 +23,9 @@ from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.replication import fetch_sessions
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
-from holdfast_log.broker.requests import answers, dispatch, parts
+from holdfast_log.broker.requests import answers, dispatch
 from holdfast_log.broker.requests.answers import LongAnswer
+from holdfast_log.broker.requests.handler import Handler
 from holdfast_log.broker.security import administration
 from holdfast_log.broker.security.authorizer import AclAuthorizer
 from holdfast_log.coordinator.cluster import acls
@@ -102,7 +103,7 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
         answers, "ACTIVE_MAX", _MANY, of_answers.test_few_answers_are_being_made_at_a_time,
     ),
     "a part of a request may have any number of rows": (
-        parts, "PART_ROWS", _MANY,
+        Handler, "part_rows", _MANY,
         of_parts.test_a_long_request_is_handled_in_parts_and_answered_as_if_at_once,
     ),
     "a long request is decoded in one turn": (
@@ -122,7 +123,7 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
         of_damage.test_an_offset_beyond_those_of_a_segment_is_damage_though_a_compacted_log_has_gaps,
     ),
     "any number of users, clients and addresses has quotas": (
-        QuotaStore, "_has_quota", lambda self, *entity: False,
+        QuotaStore, "configs_changed", nothing,
         of_quotas.test_brokers_keep_a_limited_number_of_entities_with_quotas,
     ),
     "a session of fetches has any number of partitions": (

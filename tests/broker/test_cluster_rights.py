@@ -8,26 +8,35 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import succeed
+from twisted.internet.task import Clock
 
 from holdfast_log.broker.handlers.alter_client_quotas import AlterClientQuotasHandler
 from holdfast_log.broker.handlers.alter_configs import AlterConfigsHandler
 from holdfast_log.broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
+from holdfast_log.broker.handlers.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from holdfast_log.broker.handlers.elect_leaders import ElectLeadersHandler
 from holdfast_log.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
-from holdfast_log.broker.requests.handler import Handler, RequestContext
-from holdfast_log.broker.requests.parts import PART_ROWS, division_of
+from holdfast_log.broker.requests.handler import WRITTEN_PART_ROWS, Handler, RequestContext
+from holdfast_log.broker.requests.parts import division_of
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from holdfast_log.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from holdfast_log.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from holdfast_log.protocol.messages.elect_leaders import ElectLeadersRequest
+from holdfast_log.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from holdfast_log.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from holdfast_log.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from tests.broker.world import fired
 
 
 class ListenerContext(RequestContext):
@@ -48,10 +57,9 @@ def context_of(listener: str | None) -> RequestContext:
     return ListenerContext(listener)
 
 
-REFUSED: list[tuple[Callable[[Any, ClusterRights], Handler[Any, Any]], Request[Any]]] = [
+REFUSED: list[tuple[Callable[..., Handler[Any, Any]], Request[Any]]] = [
     (AlterClientQuotasHandler, AlterClientQuotasRequest(entries=[], validate_only=True)),
     (AlterPartitionReassignmentsHandler, AlterPartitionReassignmentsRequest(timeout_ms=1, topics=[])),
-    (ElectLeadersHandler, ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1)),
 ]
 
 
@@ -62,10 +70,35 @@ def others_of(handler: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("handler", "request_"), REFUSED)
 def test_requests_that_concern_everybody_are_refused_on_other_listeners(handler: Any, request_: Any) -> None:
-    kept_out = handler(cast(Any, None), ClusterRights(("admin",)))
+    kept_out = handler(cast(Any, None), ClusterRights(("admin",)), **others_of(handler))
     with pytest.raises(BrokerError, match="clients of the listener PLAINTEXT may not") as refused:
         kept_out.handle(context_of("PLAINTEXT"), request_)
     assert refused.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_leaders_and_log_directories_are_refused_on_other_listeners_for_each_partition() -> None:
+    nothing: Any = None
+    rights, answers = ClusterRights(("admin",)), LongAnswers(Clock())
+    named = [TopicPartitions(topic="t", partitions=[4, 7])]
+    elected = fired(
+        ElectLeadersHandler(nothing, rights, answers).handle(
+            context_of("PLAINTEXT"),
+            ElectLeadersRequest(election_type=0, topic_partitions=named, timeout_ms=1),
+        )
+    )
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    (topic,) = elected.replica_election_results
+    assert [(row.partition_id, row.error_code) for row in topic.partition_result] == [
+        (4, refused),
+        (7, refused),
+    ]
+    wanted = AlterReplicaLogDir(path="/d", topics=[AlterReplicaLogDirTopic(name="t", partitions=[4])])
+    chosen = fired(
+        AlterReplicaLogDirsHandler(nothing, nothing, rights, answers).handle(
+            context_of("PLAINTEXT"), AlterReplicaLogDirsRequest(dirs=[wanted])
+        )
+    )
+    assert [row.error_code for row in chosen.results[0].partitions] == [refused]
 
 
 @pytest.mark.parametrize("handler", [AlterConfigsHandler, IncrementalAlterConfigsHandler])
@@ -140,7 +173,7 @@ def test_many_resources_are_altered_in_parts_unless_one_is_named_twice(handler: 
     request_class: Any = IncrementalAlterConfigsRequest if is_incremental else AlterConfigsRequest
     resources = [
         resource_class(resource_type=ResourceType.TOPIC, resource_name=f"t{number}", configs=[])
-        for number in range(PART_ROWS + 1)
+        for number in range(WRITTEN_PART_ROWS + 1)
     ]
     altering = handler(changes=None, rights=ClusterRights(("admin",)), **others_of(handler))
     assert division_of(altering, request_class(resources=resources, validate_only=True))

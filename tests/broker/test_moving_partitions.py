@@ -8,10 +8,12 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
 
 from holdfast_log.broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from holdfast_log.broker.handlers.elect_leaders import ElectLeadersHandler
 from holdfast_log.broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.coordinator.placement import ReplicaAssignment
@@ -44,7 +46,6 @@ class Controller:
         self.is_active = is_active
         self.elections: list[tuple[Sequence[TopicPartition] | None, bool]] = []
         self.targets: dict[TopicPartition, Sequence[int] | None] = {}
-        self.listed: Sequence[TopicPartition] | None = None
         self.results: dict[TopicPartition, Any] = {}
 
     @property
@@ -63,10 +64,7 @@ class Controller:
         self.targets = dict(targets)
         return self._done()
 
-    def list_reassignments(
-        self, partitions: Sequence[TopicPartition] | None, timeout_ms: int
-    ) -> Deferred[dict[TopicPartition, ReplicaAssignment]]:
-        self.listed = partitions
+    def list_reassignments(self, timeout_ms: int) -> Deferred[dict[TopicPartition, ReplicaAssignment]]:
         return self._done()
 
     def _done(self) -> Deferred[Any]:
@@ -77,7 +75,7 @@ class TestElectLeaders:
     def ask(self, controller: Controller, election_type: int, *partitions: int) -> Any:
         topics = [TopicPartitions(topic="t", partitions=list(partitions))] if partitions else None
         request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics)
-        return ask(ElectLeadersHandler(controller.service, ClusterRights()), request)
+        return ask(ElectLeadersHandler(controller.service, ClusterRights(), LongAnswers(Clock())), request)
 
     def test_an_election_returns_a_result_for_each_partition(self) -> None:
         controller = Controller()
@@ -164,22 +162,30 @@ class TestReassignments:
     def test_a_reassignment_that_names_a_partition_twice_is_refused(self) -> None:
         assert self.alter(Controller(), (0, [1]), (0, [2])).error_code == ErrorCode.INVALID_REQUEST
 
-    def test_running_reassignments_are_listed(self) -> None:
+    def test_running_reassignments_are_listed_in_the_order_in_which_they_are_named(self) -> None:
         controller = Controller()
-        controller.results = {("t", 4): ReplicaAssignment((2, 1), adding=(2,), removing=(1,))}
-        handler = ListPartitionReassignmentsHandler(controller.service)
-        named = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[4, 5])]
-        response = ask(handler, ListPartitionReassignmentsRequest(topics=named))
-        assert controller.listed == [("t", 4), ("t", 5)]
-        (row,) = response.topics[0].partitions
-        assert (row.partition_index, row.replicas) == (4, [2, 1])
-        assert (row.adding_replicas, row.removing_replicas) == ([2], [1])
-        ask(handler, ListPartitionReassignmentsRequest(topics=None))
-        assert controller.listed is None
+        moves = ReplicaAssignment((2, 1), adding=(2,), removing=(1,))
+        running = [("t", 4), ("u", 0), ("t", 1), ("v", 0)]
+        controller.results = dict.fromkeys(running, moves)
+        handler = ListPartitionReassignmentsHandler(controller.service, LongAnswers(Clock()))
+
+        def listed(*named: tuple[str, list[int]]) -> list[tuple[str, list[int]]]:
+            topics = [
+                ListPartitionReassignmentsTopics(name=name, partition_indexes=each) for name, each in named
+            ]
+            response = ask(handler, ListPartitionReassignmentsRequest(topics=topics or None))
+            for topic in response.topics:
+                for row in topic.partitions:
+                    assert (row.replicas, row.adding_replicas, row.removing_replicas) == ([2, 1], [2], [1])
+            return [(each.name, [row.partition_index for row in each.partitions]) for each in response.topics]
+
+        assert listed(("x", [0]), ("v", [0]), ("t", [5, 1, 4, 1]), ("u", [1])) == [("v", [0]), ("t", [1, 4])]
+        assert listed(("t", [4]), ("u", [0]), ("t", [1])) == [("t", [4, 1]), ("u", [0])]
+        assert listed() == [("t", [4, 1]), ("u", [0]), ("v", [0])]
 
     def test_a_reassignment_at_another_broker_is_refused_as_not_controller(self) -> None:
         controller = Controller(is_active=False)
         assert self.alter(controller, (0, [1])).error_code == ErrorCode.NOT_CONTROLLER
-        handler = ListPartitionReassignmentsHandler(controller.service)
+        handler = ListPartitionReassignmentsHandler(controller.service, LongAnswers(Clock()))
         response = ask(handler, ListPartitionReassignmentsRequest(topics=None))
         assert response.error_code == ErrorCode.NOT_CONTROLLER

@@ -22,7 +22,7 @@ from holdfast_log.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.broker.test_administration import VIEW, Controller, as_service
+from tests.broker.test_administration import VIEW, Controller, answers, as_service
 from tests.broker.world import fired
 from tests.models.orders import partition_metadata, update_metadata
 from tests.models.quotas import no_mutation_quotas
@@ -43,7 +43,7 @@ def creation_of(*names: str, on_behalf_of: str | None = None) -> CreateTopicsReq
 
 
 def created(controller: Controller, rules: Rules, *names: str) -> dict[str, CreatableTopicResult]:
-    handler = CreateTopicsHandler(as_service(controller), VIEW, no_mutation_quotas())
+    handler = CreateTopicsHandler(as_service(controller), VIEW, no_mutation_quotas(), answers())
     answer = fired(handler.handle(JudgedContext(7, rules), creation_of(*names)))
     return {topic.name: topic for topic in answer.topics}
 
@@ -73,7 +73,7 @@ def test_settings_of_the_new_topic_are_for_those_who_may_describe_them() -> None
 
 def test_the_audit_log_names_the_client_of_the_broker_that_asks(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, audit.__name__)
-    handler = CreateTopicsHandler(as_service(Controller()), VIEW, no_mutation_quotas())
+    handler = CreateTopicsHandler(as_service(Controller()), VIEW, no_mutation_quotas(), answers())
     client = "User:alice, client 'app', at 192.0.2.7"
     handler.handle(RequestContext(7, "broker-2", None), creation_of("t", on_behalf_of=client))
     (record,) = caplog.records
@@ -83,7 +83,7 @@ def test_the_audit_log_names_the_client_of_the_broker_that_asks(caplog: pytest.L
 
 def test_topics_that_the_client_may_not_alter_do_not_grow() -> None:
     controller = Controller()
-    handler = CreatePartitionsHandler(as_service(controller), no_mutation_quotas())
+    handler = CreatePartitionsHandler(as_service(controller), no_mutation_quotas(), answers())
     topics = [CreatePartitionsTopic(name=name, count=9, assignments=None) for name in ("open", "closed")]
     rules = Rules({(AclOperation.ALTER, TOPIC)}, {"closed"})
     answer = fired(
@@ -102,7 +102,11 @@ def deleted(
     controller, metadata = Controller(), MetadataCache()
     metadata.update(update_metadata("t", KNOWN, [partition_metadata()]))
     handler = DeleteTopicsHandler(
-        as_service(controller), metadata, TopicDeletionSettings(True), no_mutation_quotas()
+        as_service(controller),
+        metadata,
+        TopicDeletionSettings(True),
+        no_mutation_quotas(),
+        answers(),
     )
     asked = DeleteTopicsRequest(topics=list(states), timeout_ms=1)
     answer = handler.handle(JudgedContext(6, rules), asked)

@@ -58,11 +58,12 @@ class Broker:
             limits.configs_changed("clients", "app", {"controller_mutation_rate": "1"})
         mutations = self.mutations = MutationQuotas(self.quotas, metadata, 2, 5_000)
         self.dispatcher = Dispatcher(RepeatedLog(self.clock), quotas=self.quotas)
+        answers = LongAnswers(self.clock)
         self.dispatcher.add(
             [
-                CreateTopicsHandler(service, VIEW, mutations),
-                CreatePartitionsHandler(service, mutations),
-                DeleteTopicsHandler(service, metadata, TopicDeletionSettings(True), mutations),
+                CreateTopicsHandler(service, VIEW, mutations, answers),
+                CreatePartitionsHandler(service, mutations, answers),
+                DeleteTopicsHandler(service, metadata, TopicDeletionSettings(True), mutations, answers),
             ]
         )
 

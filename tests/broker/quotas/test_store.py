@@ -50,6 +50,7 @@ class Quotas:
         self.limits = QuotaLimits(QuotaSettings())
         self.dynamic.add_listener(self.limits.configs_changed)
         store = QuotaStore(self.dynamic, entities_max)
+        self.dynamic.add_listener(store.configs_changed)
         self._dispatcher = Dispatcher(RepeatedLog(Clock()))
         self._dispatcher.add(
             [

@@ -190,7 +190,7 @@ async def test_a_controller_that_has_been_replaced_changes_nothing(zookeeper: st
         with pytest.raises(controller_writes.ControllerMoved):
             await controller_writes.mark_deleted(term, ["t"])
         with pytest.raises(controller_writes.ControllerMoved):
-            await controller_writes.remove_topic(term, "t")
+            await controller_writes.remove_topic(term, "t", Clock())
         assert (await state_of(members, "t")).leader_epoch == 0
         assert await one.zookeeper.session.children("/brokers/topics") == ["t"]
 

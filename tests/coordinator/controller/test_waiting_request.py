@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
+from holdfast_log.coordinator.controller import waiting_request
 from holdfast_log.coordinator.controller.waiting_request import TimeLimits, WaitingRequest
 
 
@@ -34,7 +35,7 @@ def test_of_requests_whose_time_is_up_one_is_answered_a_turn() -> None:
 
 
 def test_an_answer_of_all_in_one_turn_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TimeLimits, "reached", lambda self, request: request.time_out())
+    monkeypatch.setattr(TimeLimits, "reached", lambda self, request: request.time_out(2))
     clock = Clock()
     assert answered_in_order(clock, TimeLimits(clock))[1] != "others"
 
@@ -49,6 +50,35 @@ def test_a_result_that_comes_before_the_turn_counts() -> None:
     second.done.addCallback(done.append)
     clock.advance(1)
     assert done == [{"b": "in time"}]
+
+
+def late_parts_by_turn(clock: Clock, parts: int) -> list[int]:
+    """How many parts of a request are late in each turn after its time is up; one is answered in time."""
+    late, turns = list[int](), list[int]()
+    done: list[dict[Any, Any]] = []
+    request = WaitingRequest(TimeLimits(clock), range(parts), 1_000, lambda key: late.append(key) or "late")
+    request.answer_at_timeout(7, "in time")
+    request.done.addCallback(done.append)
+    clock.rightNow += 1
+    while not done:
+        before = len(late)
+        for call in [each for each in clock.calls if each.time <= clock.rightNow]:
+            clock.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
+        turns.append(len(late) - before)
+    assert list(done[0]) == list(range(parts)) and done[0].pop(7) == "in time"
+    assert set(done[0].values()) == {"late"}
+    return turns
+
+
+def test_a_request_of_many_parts_is_late_in_several_turns() -> None:
+    assert late_parts_by_turn(Clock(), 1_000) == [0, 199, 200, 200, 200, 200]
+
+
+def test_all_parts_that_are_late_in_one_turn_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_request, "_LATE_AT_ONCE", 1 << 60)
+    assert late_parts_by_turn(Clock(), 1_000) == [0, 999]
 
 
 def test_requests_whose_time_is_up_later_are_answered_too() -> None:

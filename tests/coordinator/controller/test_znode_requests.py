@@ -105,7 +105,7 @@ async def test_a_reassignment_written_to_zookeeper_starts(zookeeper: str) -> Non
         data, _ = await one.zookeeper.session.get(REASSIGN_PARTITIONS)
         assert decode_reassignment(data) == {("t", 0): (2,)}
         moved = ReplicaAssignment((2, 1), adding=(2,), removing=(1,))
-        assert await one.controller.list_reassignments(None, TIMEOUT_MS) == {("t", 0): moved}
+        assert await one.controller.list_reassignments(TIMEOUT_MS) == {("t", 0): moved}
         for name, expected in (("t", moved), ("u", ReplicaAssignment((2,)))):
             data, _ = await one.zookeeper.session.get(topic_path(name))
             assert dict(decode_topic(name, data).partitions) == {0: expected}
@@ -114,7 +114,7 @@ async def test_a_reassignment_written_to_zookeeper_starts(zookeeper: str) -> Non
         await members.stop(1)
         two = members.members[2]
         await until(lambda: two.controller.is_active)
-        running = await two.controller.list_reassignments([("t", 0)], TIMEOUT_MS)
+        running = await two.controller.list_reassignments(TIMEOUT_MS)
         assert running == {("t", 0): moved}
         refused = await two.controller.alter_reassignments({("t", 0): None, ("u", 0): None}, TIMEOUT_MS)
         assert refused[("t", 0)] is None
@@ -122,7 +122,7 @@ async def test_a_reassignment_written_to_zookeeper_starts(zookeeper: str) -> Non
         assert error is not None
         assert error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         await gone(two, REASSIGN_PARTITIONS)
-        assert await two.controller.list_reassignments(None, TIMEOUT_MS) == {}
+        assert await two.controller.list_reassignments(TIMEOUT_MS) == {}
 
 
 @on_reactor
@@ -159,7 +159,7 @@ async def test_a_broker_that_is_not_the_controller_ignores_znode_requests(zookee
         two = members.members[2]
         for refused in (
             two.controller.alter_reassignments({("t", 0): (2,)}, TIMEOUT_MS),
-            two.controller.list_reassignments(None, TIMEOUT_MS),
+            two.controller.list_reassignments(TIMEOUT_MS),
             two.controller.elect_leaders(None, TIMEOUT_MS),
         ):
             with pytest.raises(BrokerError) as error:

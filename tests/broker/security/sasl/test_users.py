@@ -12,6 +12,7 @@ from holdfast_log.broker.handlers.alter_client_quotas import AlterClientQuotasHa
 from holdfast_log.broker.handlers.alter_user_scram_credentials import AlterUserScramCredentialsHandler
 from holdfast_log.broker.handlers.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.security.sasl.users import ScramUsers
@@ -54,12 +55,14 @@ class World:
         dynamic = DynamicConfigs(self.zookeeper, Clock())
         self.users = ScramUsers(dynamic, USERS_MAX)
         dynamic.add_listener(self.users.configs_changed)
+        store = QuotaStore(dynamic, 1)
+        dynamic.add_listener(store.configs_changed)
         self._dispatcher = Dispatcher(RepeatedLog(Clock()))
         self._dispatcher.add(
             [
-                AlterUserScramCredentialsHandler(self.users, ClusterRights()),
+                AlterUserScramCredentialsHandler(self.users, ClusterRights(), LongAnswers(Clock())),
                 DescribeUserScramCredentialsHandler(self.users, ClusterRights()),
-                AlterClientQuotasHandler(QuotaStore(dynamic, 1), ClusterRights()),
+                AlterClientQuotasHandler(store, ClusterRights()),
             ]
         )
 
