@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
 from holdfast_log.broker.quotas.entities import entity_of
 from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
-from holdfast_log.broker.requests.handler import WRITTEN_PART_ROWS, Handler, RequestContext, RowPaths
+from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.protocol.acls import AclOperation
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -30,30 +31,29 @@ _TWICE = "the request names the entity more than once: put all its quotas into o
 @dataclass(eq=False)
 class AlterClientQuotasHandler(Handler[AlterClientQuotasRequest, AlterClientQuotasResponse]):
     request = AlterClientQuotasRequest
-    parts = (RowPaths(("entries",), ("entries",)),)
-    part_rows = WRITTEN_PART_ROWS
     quotas: QuotaStore
     rights: ClusterRights
-
-    def is_divisible(self, request: AlterClientQuotasRequest) -> bool:
-        return not repeated(map(_named, request.entries))
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: AlterClientQuotasRequest
     ) -> Deferred[AlterClientQuotasResponse]:
         self.rights.check(context, "alter quotas", AclOperation.ALTER_CONFIGS)
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(
+        self, context: RequestContext, request: AlterClientQuotasRequest
+    ) -> AlterClientQuotasResponse:
         twice = repeated(map(_named, request.entries))
-        altered = gatherResults(
-            [
-                succeed(_entry(entry, BrokerError(ErrorCode.INVALID_REQUEST, _TWICE)))
-                if _named(entry) in twice
-                else self._alter(context, entry, request.validate_only)
-                for entry in request.entries
-            ]
-        )
-        return altered.addCallback(
-            lambda entries: AlterClientQuotasResponse(throttle_time_ms=0, entries=entries)
-        )
+
+        def alter(entry: AlteredQuota) -> Deferred[AlteredEntry]:
+            if _named(entry) in twice:
+                return succeed(_entry(entry, BrokerError(ErrorCode.INVALID_REQUEST, _TWICE)))
+            return self._alter(context, entry, request.validate_only)
+
+        with self.answers.begin(context, AlterClientQuotasResponse) as answer:
+            entries = await answer.altered(AlteredEntry, request.entries, alter)
+            return AlterClientQuotasResponse(throttle_time_ms=0, entries=entries)
 
     def _alter(
         self, context: RequestContext, wanted: AlteredQuota, validate_only: bool

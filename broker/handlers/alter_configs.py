@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
-from holdfast_log.broker.requests.handler import WRITTEN_PART_ROWS, Handler, RequestContext, RowPaths
+from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated_resources, resource_named_twice
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -26,27 +27,24 @@ from holdfast_log.protocol.messages.alter_configs import (
 @dataclass(eq=False)
 class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     request = AlterConfigsRequest
-    parts = (RowPaths(("resources",), ("responses",)),)
-    part_rows = WRITTEN_PART_ROWS
     changes: SettingChanges
     rights: ClusterRights
-
-    def is_divisible(self, request: AlterConfigsRequest) -> bool:
-        return not repeated_resources(request.resources)
+    answers: LongAnswers
 
     def handle(self, context: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(self, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
         twice = repeated_resources(request.resources)
-        altered = gatherResults(
-            [
-                succeed(_response(each, resource_named_twice()))
-                if (each.resource_type, each.resource_name) in twice
-                else self._replace(context, each, request.validate_only)
-                for each in request.resources
-            ]
-        )
-        return altered.addCallback(
-            lambda responses: AlterConfigsResponse(throttle_time_ms=0, responses=responses)
-        )
+
+        def alter(resource: AlterConfigsResource) -> Deferred[AlterConfigsResourceResponse]:
+            if (resource.resource_type, resource.resource_name) in twice:
+                return succeed(_response(resource, resource_named_twice()))
+            return self._replace(context, resource, request.validate_only)
+
+        with self.answers.begin(context, AlterConfigsResponse) as answer:
+            responses = await answer.altered(AlterConfigsResourceResponse, request.resources, alter)
+            return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
     def _replace(
         self, context: RequestContext, resource: AlterConfigsResource, validate_only: bool

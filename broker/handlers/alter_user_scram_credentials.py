@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from twisted.internet.defer import Deferred, ensureDeferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
 from holdfast_log.broker.requests.answers import AnswerAbandoned, LongAnswer, LongAnswers
 from holdfast_log.broker.requests.audit import log_change, shown
@@ -29,13 +29,6 @@ from holdfast_log.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-
-_ALTERED_TOGETHER = 10
-"""Maximum number of users whose credentials are altered at a time. Each is read from ZooKeeper, and written
-to it, in half a millisecond in all."""
-
-_USER_BYTES = 512
-"""The price of a user, in bytes of an answer."""
 
 _CREDENTIAL_BYTES = 32
 """The price of a credential: that of the hashes that are made of it."""
@@ -67,18 +60,15 @@ class AlterUserScramCredentialsHandler(
     async def _answer(
         self, context: RequestContext, request: AlterUserScramCredentialsRequest
     ) -> AlterUserScramCredentialsResponse:
-        """Alter the credentials of some users at a time."""
+        """Decide on the changes of all users in turns, and make those of some at a time."""
         with self.answers.begin(context, AlterUserScramCredentialsResponse) as answer:
-            rows = answer.rows(AlterUserScramCredentialsResult)
-            users = list(_users(request).items())
-            for start in range(0, len(users), _ALTERED_TOGETHER):
-                some = users[start : start + _ALTERED_TOGETHER]
-                await answer.turn(len(some) * _USER_BYTES)
-                decided = [(user, await _decided(answer, user, wanted)) for user, wanted in some]
-                altered = gatherResults([self._alter(context, *each) for each in decided])
-                for row in await answer.outcome(altered):
-                    rows.add(row)
-            return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=rows.finish())
+            decided = [
+                (user, await _decided(answer, user, wanted)) for user, wanted in _users(request).items()
+            ]
+            results = await answer.altered(
+                AlterUserScramCredentialsResult, decided, lambda each: self._alter(context, *each)
+            )
+            return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
 
     def _alter(
         self, context: RequestContext, user: str, changes: list[ScramChange] | BrokerError
@@ -113,6 +103,7 @@ def _users(request: AlterUserScramCredentialsRequest) -> dict[str, _Wanted]:
 
 async def _decided(answer: LongAnswer, user: str, wanted: _Wanted) -> list[ScramChange] | BrokerError:
     """The changes of one user, or why there are none."""
+    await answer.turn(_CREDENTIAL_BYTES)
     try:
         check_user(user)
         return await _changes(answer, wanted)

@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.handlers.delete_groups import delete_groups
 from holdfast_log.broker.requests.answers import LongAnswers
-from holdfast_log.broker.requests.handler import PART_ROWS, Handler, RequestContext
-from holdfast_log.broker.requests.parts import PART_PRICE
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.parts import PART_PRICE, PART_ROWS
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.delete_groups import DeletableGroupResult

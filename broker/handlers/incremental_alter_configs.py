@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights, alter_refusal
-from holdfast_log.broker.requests.handler import WRITTEN_PART_ROWS, Handler, RequestContext, RowPaths
+from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated_resources, resource_named_twice
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.changes import SettingChanges, check_is_named_broker
@@ -35,31 +36,34 @@ class IncrementalAlterConfigsHandler(
     Handler[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
 ):
     request = IncrementalAlterConfigsRequest
-    parts = (RowPaths(("resources",), ("responses",)),)
-    part_rows = WRITTEN_PART_ROWS
     changes: SettingChanges
     loggers: LoggerLevels
     identity: BrokerIdentity
     rights: ClusterRights
-
-    def is_divisible(self, request: IncrementalAlterConfigsRequest) -> bool:
-        return not repeated_resources(request.resources)
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> Deferred[IncrementalAlterConfigsResponse]:
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
         twice = repeated_resources(request.resources)
-        altered = gatherResults(
-            [
-                succeed(_response(each, resource_named_twice()))
-                if (each.resource_type, each.resource_name) in twice
-                else self._alter(context, each, request.validate_only)
-                for each in request.resources
-            ]
-        )
-        return altered.addCallback(
-            lambda responses: IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
-        )
+
+        def alter(
+            resource: IncrementalAlterConfigsResource,
+        ) -> Deferred[IncrementalAlterConfigsResourceResponse]:
+            if (resource.resource_type, resource.resource_name) in twice:
+                return succeed(_response(resource, resource_named_twice()))
+            return self._alter(context, resource, request.validate_only)
+
+        with self.answers.begin(context, IncrementalAlterConfigsResponse) as answer:
+            responses = await answer.altered(
+                IncrementalAlterConfigsResourceResponse, request.resources, alter
+            )
+            return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
     def _alter(
         self, context: RequestContext, resource: IncrementalAlterConfigsResource, validate_only: bool

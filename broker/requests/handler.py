@@ -251,12 +251,6 @@ class RowPaths:
     answered: tuple[str, ...]
 
 
-PART_ROWS = 100
-"""Maximum number of rows handled in one turn. The dearest take 50 µs each: an offset that is committed."""
-
-WRITTEN_PART_ROWS = 20
-"""The same where each row is read from ZooKeeper and written to it, in a quarter of a millisecond."""
-
 PLAIN_ELEMENTS_MAX = 2_000
 """Maximum number of elements in a client's request to a handler that handles it in one turn."""
 
@@ -283,9 +277,6 @@ class Handler(Generic[Q, R]):
     parts: ClassVar[tuple[RowPaths, ...]] = ()
     """For a handler whose rows do not depend on one another: a long request is handled in parts, by calls of
     `handle` with a few rows each. Of several entries the first whose outermost array has elements counts."""
-
-    part_rows: ClassVar[int] = PART_ROWS
-    """Number of rows in a part. It is small where a row is read from ZooKeeper and written to it."""
 
     parts_overlap: ClassVar[bool] = False
     """Whether a part of a long request is handled before the one before it is answered. It is for parts that

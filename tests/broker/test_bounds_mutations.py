@@ -23,9 +23,8 @@ from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.replication import fetch_sessions
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
-from holdfast_log.broker.requests import answers, dispatch
+from holdfast_log.broker.requests import answers, dispatch, parts
 from holdfast_log.broker.requests.answers import LongAnswer
-from holdfast_log.broker.requests.handler import Handler
 from holdfast_log.broker.security import administration
 from holdfast_log.broker.security.authorizer import AclAuthorizer
 from holdfast_log.coordinator.cluster import acls
@@ -103,7 +102,7 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
         answers, "ACTIVE_MAX", _MANY, of_answers.test_few_answers_are_being_made_at_a_time,
     ),
     "a part of a request may have any number of rows": (
-        Handler, "part_rows", _MANY,
+        parts, "PART_ROWS", _MANY,
         of_parts.test_a_long_request_is_handled_in_parts_and_answered_as_if_at_once,
     ),
     "a long request is decoded in one turn": (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.handlers.alter_client_quotas import AlterClientQuotasHandler
@@ -16,10 +16,9 @@ from holdfast_log.broker.handlers.alter_partition_reassignments import AlterPart
 from holdfast_log.broker.handlers.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from holdfast_log.broker.handlers.elect_leaders import ElectLeadersHandler
 from holdfast_log.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
-from holdfast_log.broker.requests.answers import LongAnswers
+from holdfast_log.broker.requests.answers import ALTERED_TOGETHER, LongAnswers
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
-from holdfast_log.broker.requests.handler import WRITTEN_PART_ROWS, Handler, RequestContext
-from holdfast_log.broker.requests.parts import division_of
+from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -68,9 +67,14 @@ def others_of(handler: Any) -> dict[str, Any]:
     return {"identity": None, "loggers": None} if handler is IncrementalAlterConfigsHandler else {}
 
 
+def answers_of(handler: Any) -> dict[str, Any]:
+    """Where a handler makes its answers, if it makes them in turns itself."""
+    return {"answers": LongAnswers(Clock())} if handler is AlterClientQuotasHandler else {}
+
+
 @pytest.mark.parametrize(("handler", "request_"), REFUSED)
 def test_requests_that_concern_everybody_are_refused_on_other_listeners(handler: Any, request_: Any) -> None:
-    kept_out = handler(cast(Any, None), ClusterRights(("admin",)), **others_of(handler))
+    kept_out = handler(cast(Any, None), ClusterRights(("admin",)), **answers_of(handler))
     with pytest.raises(BrokerError, match="clients of the listener PLAINTEXT may not") as refused:
         kept_out.handle(context_of("PLAINTEXT"), request_)
     assert refused.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -125,7 +129,7 @@ def test_settings_of_brokers_are_altered_on_named_listeners_only_and_those_of_to
     def codes(listener: str | None) -> list[int]:
         answers: list[Any] = []
         asked = request_class(resources=resources, validate_only=True)
-        handler(changes=changes, rights=rights, **others_of(handler)).handle(
+        handler(changes=changes, rights=rights, answers=LongAnswers(Clock()), **others_of(handler)).handle(
             context_of(listener), asked
         ).addCallback(answers.append)
         return [response.error_code for response in answers[0].responses]
@@ -144,19 +148,10 @@ def test_a_resource_that_is_named_many_times_is_not_altered_at_all(handler: Any)
         altered.append(name)
         return succeed(None)
 
-    is_incremental = handler is IncrementalAlterConfigsHandler
-    resource_class: Any = IncrementalAlterConfigsResource if is_incremental else AlterConfigsResource
-    request_class: Any = IncrementalAlterConfigsRequest if is_incremental else AlterConfigsRequest
-    resources = [
-        resource_class(resource_type=ResourceType.TOPIC, resource_name=name, configs=[])
-        for name in ["often"] * 400 + ["once"]
-    ]
     answers: list[Any] = []
-    changes = SimpleNamespace(alter=alter, replace=alter)
-    asked = request_class(resources=resources, validate_only=False)
-    handler(changes=changes, rights=ClusterRights(), **others_of(handler)).handle(
-        context_of(None), asked
-    ).addCallback(answers.append)
+    asked, altering, clock = altering_of(handler, alter, ["often"] * 400 + ["once"])
+    altering.handle(context_of(None), asked).addCallback(answers.append)
+    clock.advance(0)
     codes = [row.error_code for row in answers[0].responses]
     assert codes == [ErrorCode.INVALID_REQUEST] * 400 + [ErrorCode.NONE]
     assert altered == ["once"]
@@ -167,15 +162,43 @@ def test_without_a_named_listener_every_client_may_alter_the_cluster() -> None:
 
 
 @pytest.mark.parametrize("handler", [AlterConfigsHandler, IncrementalAlterConfigsHandler])
-def test_many_resources_are_altered_in_parts_unless_one_is_named_twice(handler: Any) -> None:
+def test_many_resources_are_altered_some_at_a_time_whether_or_not_one_is_named_twice(handler: Any) -> None:
+    begun: list[str] = []
+    waiting: list[Deferred[None]] = []
+
+    def alter(resource_type: int, name: str, configs: Any, *, validate_only: bool) -> Any:
+        begun.append(name)
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    names = [*(f"t{number}" for number in range(3 * ALTERED_TOGETHER)), "twice", "twice"]
+    answered: list[Any] = []
+    asked, altering, clock = altering_of(handler, alter, names)
+    altering.handle(context_of(None), asked).addCallback(answered.append)
+    most = 0
+    while not answered:
+        most = max(most, len(waiting))
+        some, waiting = waiting, []
+        for each in some:
+            each.callback(None)
+        clock.advance(0)
+    assert most == ALTERED_TOGETHER
+    assert begun == names[:-2]
+    codes = [row.error_code for row in answered[0].responses]
+    assert codes == [ErrorCode.NONE] * len(begun) + [ErrorCode.INVALID_REQUEST] * 2
+
+
+def altering_of(handler: Any, alter: Any, names: Sequence[str]) -> tuple[Any, Any, Clock]:
+    """A request to alter topics of these names, the handler that carries it out by `alter`, and its clock."""
     is_incremental = handler is IncrementalAlterConfigsHandler
     resource_class: Any = IncrementalAlterConfigsResource if is_incremental else AlterConfigsResource
     request_class: Any = IncrementalAlterConfigsRequest if is_incremental else AlterConfigsRequest
     resources = [
-        resource_class(resource_type=ResourceType.TOPIC, resource_name=f"t{number}", configs=[])
-        for number in range(WRITTEN_PART_ROWS + 1)
+        resource_class(resource_type=ResourceType.TOPIC, resource_name=name, configs=[]) for name in names
     ]
-    altering = handler(changes=None, rights=ClusterRights(("admin",)), **others_of(handler))
-    assert division_of(altering, request_class(resources=resources, validate_only=True))
-    resources[-1].resource_name = "t0"
-    assert not division_of(altering, request_class(resources=resources, validate_only=True))
+    clock = Clock()
+    changes = SimpleNamespace(alter=alter, replace=alter)
+    altering = handler(
+        changes=changes, rights=ClusterRights(), answers=LongAnswers(clock), **others_of(handler)
+    )
+    return request_class(resources=resources, validate_only=False), altering, clock

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.broker.handlers.produce import CONDITIONAL_PARTITIONS_MAX
-from holdfast_log.broker.requests.handler import PART_ROWS
+from holdfast_log.broker.requests.parts import PART_ROWS
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,

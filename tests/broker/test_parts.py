@@ -14,13 +14,12 @@ from holdfast_log.broker.requests.answers import AnswerLimits, LongAnswers
 from holdfast_log.broker.requests.dispatch import AnyHandler, Dispatcher
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
-    PART_ROWS,
     PLAIN_ELEMENTS_MAX,
     Handler,
     RequestContext,
     RowPaths,
 )
-from holdfast_log.broker.requests.parts import PartedRequests
+from holdfast_log.broker.requests.parts import PART_ROWS, PartedRequests
 from holdfast_log.broker.wiring.handlers import HandlerType, handler_types
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import Request

@@ -100,8 +100,10 @@ from tests.coordinator.controller import test_features as of_features
 from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
 from tests.coordinator.controller import test_topics as of_topics
+from tests.coordinator.controller import test_waiting_request as of_waiting_requests
 from tests.coordinator.groups import test_member_memory as of_member_memory
 from tests.coordinator.groups import test_offsets as of_group_memory
+from tests.coordinator.zookeeper import test_call_queue as of_call_queue
 from tests.models import test_zookeeper_contract as of_zookeeper
 from tests.models.batches import START_MS
 from tests.models.grounds import ModelGround
@@ -394,6 +396,15 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "incomplete-requests-kept": lambda path: (
         of_memory.test_a_request_that_is_never_complete_ends_at_its_deadline()
     ),
+    "altered-all-at-once": lambda path: (
+        of_rights.test_many_resources_are_altered_some_at_a_time_whether_or_not_one_is_named_twice(
+            IncrementalAlterConfigsHandler
+        )
+    ),
+    "late-all-at-once": lambda path: (
+        of_waiting_requests.test_a_request_of_many_parts_is_late_in_several_turns()
+    ),
+    "zookeeper-answers-at-once": lambda path: of_call_queue.test_calls_are_made_some_at_a_time_and_in_order(),
     "topic-answered-twice": lambda path: of_answers.test_a_topic_that_is_named_many_times_is_answered_once(),
     "long-answer-made-at-once": lambda path: (
         of_answers.test_a_long_answer_is_made_in_turns_and_reads_as_if_made_at_once()

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, fail
 from holdfast_log.broker.handlers import delete_group
 from holdfast_log.broker.network.outbound import ChannelLost
 from holdfast_log.broker.requests.features import FEATURES
-from holdfast_log.broker.requests.handler import PART_ROWS
+from holdfast_log.broker.requests.parts import PART_ROWS
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.broker.handlers import leave_group
-from holdfast_log.broker.requests.handler import PART_ROWS
 from holdfast_log.broker.requests.operations import OPERATIONS, operation_bits
+from holdfast_log.broker.requests.parts import PART_ROWS
 from holdfast_log.protocol.acls import AclResource
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest

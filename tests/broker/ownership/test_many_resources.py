@@ -13,8 +13,7 @@ from holdfast_log.broker.ownership.renewals import _WAITING_MAX, AT_ONCE, Renewa
 from holdfast_log.broker.ownership.resources import NamedGrant
 from holdfast_log.broker.ownership.table import OwnershipTable
 from holdfast_log.broker.requests.answers import LongAnswers
-from holdfast_log.broker.requests.handler import PART_ROWS
-from holdfast_log.broker.requests.parts import PartedRequests
+from holdfast_log.broker.requests.parts import PART_ROWS, PartedRequests
 from holdfast_log.coordinator.ownership.records import NameKey
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.ownership import (

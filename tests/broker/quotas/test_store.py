@@ -51,10 +51,11 @@ class Quotas:
         self.dynamic.add_listener(self.limits.configs_changed)
         store = QuotaStore(self.dynamic, entities_max)
         self.dynamic.add_listener(store.configs_changed)
+        self._clock = Clock()
         self._dispatcher = Dispatcher(RepeatedLog(Clock()))
         self._dispatcher.add(
             [
-                AlterClientQuotasHandler(store, ClusterRights()),
+                AlterClientQuotasHandler(store, ClusterRights(), LongAnswers(self._clock)),
                 DescribeClientQuotasHandler(store, LongAnswers(Clock())),
             ]
         )
@@ -62,6 +63,7 @@ class Quotas:
     def ask(self, request: Request[Any]) -> Any:
         answers: list[Any] = []
         self._dispatcher.call_local(request).addCallback(answers.append)
+        self._clock.advance(0)
         (answer,) = answers
         return answer
 

@@ -16,10 +16,12 @@ from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.ownership import renewals
 from holdfast_log.broker.replication import waiting
 from holdfast_log.broker.replication.session_partitions import Watchers
-from holdfast_log.broker.requests import dispatch
+from holdfast_log.broker.requests import answers, dispatch
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
+from holdfast_log.coordinator.controller import waiting_request
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.store import GroupStore
+from holdfast_log.coordinator.zookeeper import call_queue
 from tests.sim.mutation import Mutation, Patch
 
 _MANY = 1_000_000_000
@@ -121,7 +123,34 @@ def _decode_any_size() -> Sequence[Patch]:
     return [(dispatch, "_may_be_large", lambda connection, handler: True)]
 
 
+def _alter_all_at_once() -> Sequence[Patch]:
+    return [(answers, "ALTERED_TOGETHER", _MANY)]
+
+
+def _be_late_at_once() -> Sequence[Patch]:
+    return [(waiting_request, "_LATE_AT_ONCE", _MANY)]
+
+
+def _take_all_from_zookeeper() -> Sequence[Patch]:
+    return [(call_queue, "_CALLS_AT_ONCE", _MANY)]
+
+
 RARE: tuple[Mutation, ...] = (
+    Mutation(
+        "altered-all-at-once",
+        "a request that alters thousands of topics' settings begins all of them in one turn of the reactor",
+        _alter_all_at_once,
+    ),
+    Mutation(
+        "late-all-at-once",
+        "a request to the controller with thousands of topics is answered in one turn once its time is up",
+        _be_late_at_once,
+    ),
+    Mutation(
+        "zookeeper-answers-at-once",
+        "whatever ZooKeeper has answered meanwhile is handled in one turn of the reactor",
+        _take_all_from_zookeeper,
+    ),
     Mutation(
         "topic-answered-twice",
         "Metadata describes a topic as often as the request names it",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.quotas import store
 from holdfast_log.broker.security.sasl import gates, scram, users
 from holdfast_log.broker.security.sasl.gates import SaslGates, SaslSession
 from holdfast_log.broker.security.sasl.machine import Cell, SaslAction, SaslEvent, SaslMachine, SaslState
@@ -113,7 +113,7 @@ def _replace_the_quotas() -> Sequence[Patch]:
 
 
 def _count_credentials_as_quotas() -> Sequence[Patch]:
-    return [(QuotaStore, "_has_quota", lambda self, kind, name: bool(self._dynamic.get(kind, name)))]
+    return [(store, "_has_quota", lambda kind, configs: bool(configs))]
 
 
 def _ask_for_few_iterations() -> Sequence[Patch]:

@@ -62,7 +62,7 @@ class World:
             [
                 AlterUserScramCredentialsHandler(self.users, ClusterRights(), LongAnswers(Clock())),
                 DescribeUserScramCredentialsHandler(self.users, ClusterRights()),
-                AlterClientQuotasHandler(store, ClusterRights()),
+                AlterClientQuotasHandler(store, ClusterRights(), LongAnswers(Clock())),
             ]
         )
 
