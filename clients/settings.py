@@ -233,8 +233,8 @@ class Settings(Mapping[str, Any]):
 def closest_name(key: str, names: Mapping[str, Any]) -> str | None:
     """The name most similar to `key`; None if no name is similar enough.
 
-    Clients send brokers thousands of misspelt names in one request. So only the few names that share the most
-    letters with `key` are compared with it, which is 50 times as much work."""
+    Clients send brokers thousands of unknown names in one request. So only the few names that share the most
+    letters with `key` are compared with it letter by letter, which is most of the work."""
     letters = _letters(key) if len(key) <= _MISSPELT_MAX else frozenset()
     shares = ((2 * len(letters & _letters_of_name(name)) / (len(key) + len(name)), name) for name in names)
     likely = heapq.nlargest(_COMPARED_MAX, (each for each in shares if each[0] >= _SIMILAR_SHARE))

@@ -10,8 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from holdfast_log.coordinator.controller.effects import AnswerRequest, DecisionSteps, MarkDeleted, RemoveTopic
+from holdfast_log.coordinator.controller.effects import (
+    AnswerRequest,
+    DecisionSteps,
+    MarkDeleted,
+    Pause,
+    RemoveTopic,
+)
 from holdfast_log.coordinator.controller.events import DeleteTopics, TopicResult
+from holdfast_log.coordinator.controller.leaders import PARTITIONS_AT_ONCE
 from holdfast_log.coordinator.controller.requests import RequestBatch
 from holdfast_log.coordinator.controller.state import ControllerState, Topic, TopicDeletion
 from holdfast_log.coordinator.controller.topic_rules import NAME_LENGTH_MAX
@@ -66,22 +73,29 @@ class Deletions:
         yield from self.resume()
 
     def resume(self, names: Sequence[str] | None = None) -> DecisionSteps[None]:
-        """Start the waiting deletions whose replicas are all online now; all, or those of `names`."""
+        """Start the waiting deletions whose replicas are all online now; all, or those of `names`. Very many
+        partitions are looked at in several turns."""
+        looked_at = 0
         for name in list(self._state.deletions) if names is None else names:
             deletion = self._state.deletions[name]
-            topic = self._state.topics[name]
-            replicas = [
-                (replica, at)
-                for at in _partitions(topic)
-                for replica in self._state.partition(at).assignment.replicas
-            ]
-            if deletion.started or not all(self._state.is_online(replica, at) for replica, at in replicas):
+            waiting: dict[tuple[int, TopicPartition], None] = {}
+            by_broker: dict[int, list[TopicPartition]] = {}
+            are_online = True
+            for at in _partitions(self._state.topics[name]):
+                looked_at += 1
+                if looked_at % PARTITIONS_AT_ONCE == 0:
+                    yield Pause()
+                for replica in self._state.partition(at).assignment.replicas:
+                    are_online = are_online and self._state.is_online(replica, at)
+                    waiting[replica, at] = None
+                    by_broker.setdefault(replica, []).append(at)
+            if deletion.started or not are_online:
                 continue
             deletion.started = True
-            deletion.waiting = dict.fromkeys(replicas)
-            for replica, at in replicas:
-                self._batch.stop_replica(replica, [at], delete=True)
-            if not replicas:
+            deletion.waiting = waiting
+            for replica, partitions in by_broker.items():
+                self._batch.stop_replica(replica, partitions, delete=True)
+            if not waiting:
                 yield from self._remove(name, deletion)
 
     def answered(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from holdfast_log.coordinator.controller.effects import BrokerRequest, DecisionSteps, Pause, SendToBrokers
 from holdfast_log.coordinator.controller.state import ControllerState
@@ -121,9 +121,14 @@ class RequestBatch:
         """Send what was collected. Requests with very many rows are built in several turns."""
         requests: list[tuple[int, BrokerRequest]] = []
         rows = 0
-        for broker_id, request in self._built():
+        for built in self._built():
+            if built is None:
+                yield Pause()
+                continue
+            broker_id, request = built
             requests.append((broker_id, request))
-            rows += len(self._replicas.get(broker_id, ())) + len(self._metadata.get(broker_id, ()))
+            collected = self._replicas, self._metadata, self._stops
+            rows += sum(len(each.get(broker_id, ())) for each in collected)
             if rows >= ROWS_AT_ONCE:
                 rows = 0
                 yield Pause()
@@ -132,8 +137,9 @@ class RequestBatch:
         if requests:
             yield SendToBrokers(requests)
 
-    def _built(self) -> Iterator[tuple[int, BrokerRequest]]:
-        """The collected requests with their broker ids, for each broker in sending order."""
+    def _built(self) -> Iterator[tuple[int, BrokerRequest] | None]:
+        """The collected requests with their broker ids, for each broker in sending order. None: what follows
+        is built in another turn."""
         live_brokers = self._live_brokers() if self._metadata else []
         rows: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}
         last: dict[TopicPartition, None] = {}
@@ -145,7 +151,7 @@ class RequestBatch:
                 # Usually all brokers get the same rows, possibly of ten thousand partitions: build them once.
                 if self._metadata[broker_id] != last:
                     last = self._metadata[broker_id]
-                    topics = self._metadata_topics(last)
+                    topics = yield from self._metadata_topics(last)
                 yield broker_id, self._metadata_request(broker_id, topics, live_brokers)
             if broker_id in self._stops:
                 yield broker_id, self._stop_replica_request(broker_id)
@@ -211,9 +217,13 @@ class RequestBatch:
             if endpoint.listener == self._listener
         ]
 
-    def _metadata_topics(self, partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
+    def _metadata_topics(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Generator[None, None, list[UpdateMetadataTopicState]]:
         topics: dict[str, UpdateMetadataTopicState] = {}
-        for at in partitions:
+        for count, at in enumerate(partitions, 1):
+            if count % ROWS_AT_ONCE == 0:
+                yield None
             name, number = at
             topic = topics.get(name)
             if topic is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import pytest
 
 from holdfast_log.broker.log.decompression import MESSAGE_BYTES_MAX
@@ -102,6 +104,25 @@ def test_an_invalid_topic_setting_is_refused_with_the_reason(
     with pytest.raises(SettingError) as refused:
         view().check({name: value})
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "compared"),
+    [("unknown-12-3", 0), ("x" * 10_000, 0), ("retention.mss", 5), ("cleanup.polici", 1)],
+)
+def test_an_unknown_setting_is_compared_letter_by_letter_with_few(
+    name: str, compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def compare(key: str, names: list[str], **how: float) -> list[str]:
+        found.append(len(names))
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", compare)
+    with pytest.raises(SettingError, match="Unknown topic config name"):
+        view().check({name: "1"})
+    assert sum(found) <= compared
 
 
 def alter(own: dict[str, str], *alterations: tuple[str, ConfigOperation, str | None]) -> dict[str, str]:

@@ -10,16 +10,18 @@ import pytest
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.task import Clock
 
-from holdfast_log.coordinator.controller import leaders, requests, writes
+from holdfast_log.coordinator.controller import deletions, leaders, requests, writes
 from holdfast_log.coordinator.controller.effects import ControllerEffect, StateWrite
 from holdfast_log.coordinator.controller.events import (
     BrokersChanged,
     ControllerEvent,
     CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
     TopicCreation,
 )
 from holdfast_log.coordinator.controller.writes import BATCH_SIZE, write_states
-from holdfast_log.coordinator.znodes.topics import PartitionState
+from holdfast_log.coordinator.znodes.topics import PartitionState, encode_partition_state
 from holdfast_log.coordinator.zookeeper.interface import Stat
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine
@@ -29,6 +31,9 @@ PARTITIONS = 5_000
 """As many as one request may create."""
 CALLS_MAX = 100_000
 """Between two effects. A call and what follows it takes 0.2 µs at most: these take 20 ms."""
+ELECTIONS = 16_000
+"""As many as one request may name."""
+ELECTION_CALLS_MAX = 30_000
 _MANY = 1 << 60
 
 
@@ -103,3 +108,61 @@ def test_states_that_are_written_at_once_are_missed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(writes, "pause", lambda clock: succeed(None))
     with pytest.raises(AssertionError):
         test_each_part_of_very_many_states_is_written_in_a_turn_of_its_own()
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_leaders_of_very_many_partitions_are_elected_in_turns(unclean: bool) -> None:
+    machine = Machine(1, 2, 3)
+    machine.handle(CreateTopics(1, [TopicCreation("t", PARTITIONS, 3)]))
+    named = [TopicPartition("t", number) for number in range(ELECTIONS)]
+    made = calls_between_effects(machine, ElectLeaders(2, named, unclean))
+    assert max(made) <= ELECTION_CALLS_MAX, made
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, PARTITIONS), (2_000, 1)])
+def test_topics_of_very_many_partitions_are_deleted_in_turns(topics: int, partitions: int) -> None:
+    machine = Machine(1, 2, 3)
+    names = [f"t{number}" for number in range(topics)]
+    machine.handle(CreateTopics(1, [TopicCreation(name, partitions, 3) for name in names]))
+    made = calls_between_effects(machine, DeleteTopics(2, names))
+    begun = machine.controller.state.deletions
+    assert list(begun) == names and all(each.started for each in begun.values())
+    assert max(made) <= CALLS_MAX, made
+
+
+def test_deletions_in_one_turn_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletions, "PARTITIONS_AT_ONCE", _MANY)
+    with pytest.raises(AssertionError):
+        test_topics_of_very_many_partitions_are_deleted_in_turns(1, PARTITIONS)
+
+
+def test_the_states_of_a_deleted_topic_are_looked_for_by_few_requests_and_judged_in_turns() -> None:
+    clock, asked = Clock(), list[int]()
+    data = encode_partition_state(PartitionState(1, 7, (1,), 1))
+
+    def get_all(paths: Sequence[str]) -> Deferred[Any]:
+        asked.append(len(paths))
+        return succeed([(data, Stat(0, 0, 4, 0, 0))] * len(paths))
+
+    session: Any = SimpleNamespace(
+        children=lambda path: succeed([str(number) for number in range(PARTITIONS)]), get_all=get_all
+    )
+    found: list[Any] = []
+    ensureDeferred(writes._partition_znodes(session, "t")).addCallback(found.extend)
+    assert len(found) == 2 * PARTITIONS
+    assert sum(asked) == PARTITIONS and len(asked) <= 10
+    ensureDeferred(writes._last_leader_epoch(session, "t", clock)).addCallback(found.append)
+    turns = 0
+    while clock.calls:
+        turns += 1
+        for call in list(clock.calls):
+            clock.calls.remove(call)
+            call.func(*call.args, **call.kw)
+    assert turns == PARTITIONS // BATCH_SIZE
+    assert found[-1] == 7
+
+
+def test_elections_in_one_turn_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaders, "PARTITIONS_AT_ONCE", _MANY)
+    with pytest.raises(AssertionError):
+        test_leaders_of_very_many_partitions_are_elected_in_turns(unclean=False)
