@@ -61,7 +61,7 @@ class CreateAclsHandler(Handler[CreateAclsRequest, CreateAclsResponse]):
     ) -> Sequence[BrokerError | None]:
         """Create the entries. The result has an error for each that was not created."""
         try:
-            return await self.acls.create(wanted, answer.turn)
+            return await self.acls.create(wanted, answer)
         except AnswerAbandoned:
             raise
         except BrokerError as error:

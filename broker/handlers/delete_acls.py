@@ -48,7 +48,7 @@ class DeleteAclsHandler(Handler[DeleteAclsRequest, DeleteAclsResponse]):
                 if not answer.reserve(entries * _ENTRY_BYTES):
                     raise answer.too_long
 
-            deleted = await self.acls.delete(filters, answer.turn, reserve)
+            deleted = await self.acls.delete(filters, answer, reserve)
             rows = answer.rows(DeleteAclsFilterResult)
             for found in deleted:
                 matching = await _matching(answer, found)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.coordinator.cluster.acls import AccessControlLists, AclEntries
 from holdfast_log.coordinator.znodes.acls import ACL_PATTERNS, ACL_RESOURCES, is_acl_name
@@ -45,6 +48,20 @@ _LOOKED_AT_BYTES = 4
 
 AnswerTurn = Callable[[int], Awaitable[None]]
 """Awaits the next turn in which work of this price may be done, as `LongAnswer.turn`."""
+
+T = TypeVar("T")
+
+
+class AnswerTurns(Protocol):
+    """The turns of an answer, as those of `LongAnswer`."""
+
+    async def turn(self, price: int) -> None:
+        """Await the next turn in which work of this price may be done."""
+        ...
+
+    async def outcome(self, waiting: Deferred[T]) -> T:
+        """Await something else than a turn: the answer is given none meanwhile."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +107,13 @@ class AclAdministration:
 
     # Creating
 
-    async def create(self, wanted: Sequence[AclBinding], turn: AnswerTurn) -> list[BrokerError | None]:
+    async def create(self, wanted: Sequence[AclBinding], answer: AnswerTurns) -> list[BrokerError | None]:
         """Create entries. The result has an error for each that was not created; that it exists already is
         none. Raises BrokerError if none can be."""
         lists = self._enabled
         results: list[BrokerError | None] = []
         for binding in wanted:
-            await turn(_CHECKED_BYTES)
+            await answer.turn(_CHECKED_BYTES)
             results.append(_invalid(binding))
         new: dict[ResourcePattern, list[int]] = {}
         room = self._entries_max - sum(map(len, lists.present.values()))
@@ -114,7 +131,7 @@ class AclAdministration:
             entries = frozenset(wanted[index].entry for index in indexes)
             return lambda present: present | entries
 
-        refused = await self._update({pattern: adding(indexes) for pattern, indexes in new.items()})
+        refused = await self._update({pattern: adding(indexes) for pattern, indexes in new.items()}, answer)
         for pattern, error in refused.items():
             for index in new[pattern]:
                 results[index] = error
@@ -130,7 +147,7 @@ class AclAdministration:
     # Deleting
 
     async def delete(
-        self, filters: Sequence[AclFilter], turn: AnswerTurn, reserve: Callable[[int], None]
+        self, filters: Sequence[AclFilter], answer: AnswerTurns, reserve: Callable[[int], None]
     ) -> list[list[DeletedAcl]]:
         """Delete what each filter selects. Of several filters that select an entry, the first has it in its
         result. `reserve` is called with the number of entries to be deleted that this broker knows, and may
@@ -138,11 +155,11 @@ class AclAdministration:
         lists = self._enabled
         found: dict[AclBinding, int] = {}
         changes: dict[ResourcePattern, Callable[[AclEntries], AclEntries]] = {}
-        for pattern, selecting in await self._selected(lists, filters, turn):
+        for pattern, selecting in await self._selected(lists, filters, answer.turn):
             present = lists.present.get(pattern, frozenset())
             reserve(sum(_finder(entry, selecting, filters) is not None for entry in present))
             changes[pattern] = _deleting(pattern, selecting, filters, found)
-        refused = await self._update(changes)
+        refused = await self._update(changes, answer)
         for pattern in refused:
             # The change may not have come to see the entries: then name those that this broker knows.
             changes[pattern](lists.present.get(pattern, frozenset()))
@@ -181,7 +198,7 @@ class AclAdministration:
     # Both
 
     async def _update(
-        self, changes: Mapping[ResourcePattern, Callable[[AclEntries], AclEntries]]
+        self, changes: Mapping[ResourcePattern, Callable[[AclEntries], AclEntries]], answer: AnswerTurns
     ) -> dict[ResourcePattern, BrokerError]:
         """Make the changes, some of them at a time. Returns those that failed."""
         lists = self._enabled
@@ -189,7 +206,8 @@ class AclAdministration:
         pending = list(changes.items())
         for first in range(0, len(pending), _WRITTEN_TOGETHER):
             batch = pending[first : first + _WRITTEN_TOGETHER]
-            ended = await outcomes([lists.update(pattern, change) for pattern, change in batch])
+            updates = [lists.update(pattern, change) for pattern, change in batch]
+            ended = await answer.outcome(ensureDeferred(outcomes(updates)))
             for (pattern, _), outcome in zip(batch, ended, strict=True):
                 if isinstance(outcome, Exception):
                     refused[pattern] = _refusal(pattern, outcome)
