@@ -43,6 +43,12 @@ _log = logging.getLogger(__name__)
 
 _SHOWN_NAME = 300
 
+LOOK_AGAIN_S = 0.1
+"""Time in seconds until a first message is looked at again that the system reported before it was whole."""
+
+_ESTABLISHED = 1
+"""Linux's number of the state of a TCP connection whose peer may send more (tcpi_state)."""
+
 
 class TlsState(enum.Enum):
     """How far a connection's handshake is; the table is at the top of this file."""
@@ -194,20 +200,31 @@ class TlsSocket(FrameSocket):
         return None
 
     def _waits_for_more(self, first: bytes) -> bool:
-        """Whether the peer's first message is incomplete, and this side is told when it is there. The system
+        """Whether the peer's first message is incomplete, and this side looks at it again later. The system
         counts the bytes: for a peer that sends them one by one this side does nothing until they are there.
 
-        The system may tell it sooner, at the end of what the peer sends or in want of memory.
+        The system tells it sooner at the end of what the peer sends: then there is nothing to wait for. It
+        also does so, again and again, while the socket's buffer is nearly full or memory is short; bytes that
+        come one by one fill a buffer, because each occupies hundreds. Then this side looks every
+        `LOOK_AGAIN_S` only.
         """
         wanted = first_message_bytes(first)
         is_early = len(first) < self._awaited_bytes
-        is_waiting = len(first) < wanted and not is_early
+        is_waiting = len(first) < wanted and not (is_early and _has_ended(self.socket))
+        if is_waiting and is_early:
+            self.stopReading()
+            self.reactor.callLater(LOOK_AGAIN_S, self._look_again)
+            return True
         if is_waiting or self._awaited_bytes:
             self._awaited_bytes = wanted
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted if is_waiting else 1)
         if is_waiting and self._wants_to_read:
             self.startReading()
         return is_waiting
+
+    def _look_again(self) -> None:
+        if self._tls is TlsState.WAITING and self._is_open and self._wants_to_read:
+            self.startReading()
 
     def _shaken(self) -> None:
         assert self._stream is not None
@@ -259,6 +276,13 @@ class TlsSocket(FrameSocket):
         self.stopReading()
         self.stopWriting()
         self.reactor.callLater(0, self.connectionLost, Failure(error))
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Whether the peer of a TCP connection sends nothing more. Where the system does not say, True."""
+    if not hasattr(socket, "TCP_INFO"):
+        return True
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
 
 
 class TlsServer(TlsSocket, FrameServer):
