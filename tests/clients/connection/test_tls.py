@@ -142,7 +142,7 @@ def test_records_of_all_sizes_are_written_and_read_over_tls(front: TlsFront, pem
 
 def test_a_certificate_for_another_name_is_refused(front: TlsFront, pem: Path) -> None:
     strange = properties(front, pem, **{"bootstrap.servers": f"127.0.0.1:{front.port}"})
-    with Producer({**strange, "max.block.ms": 500}) as producer:
+    with Producer({**strange, "max.block.ms": 5000}) as producer:
         with pytest.raises(ClientError, match="certificate verify failed"):
             producer.send(Message("flights", value="v")).result(30_000)
         assert front.topics["flights"][0].end_offset == 0
@@ -152,7 +152,7 @@ def test_a_certificate_for_another_name_is_refused(front: TlsFront, pem: Path) -
 
 def test_a_certificate_of_an_unknown_authority_is_refused(front: TlsFront, tmp_path: Path) -> None:
     other = certificate(tmp_path, "localhost")
-    with Producer({**properties(front, other), "max.block.ms": 500}) as producer:
+    with Producer({**properties(front, other), "max.block.ms": 5000}) as producer:
         response = producer.send(Message("flights", value="v"))
         with pytest.raises(ClientError, match="certificate verify failed"):
             response.result(30_000)
