@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
@@ -53,6 +54,10 @@ answers a repeated proposal that it has written with the current state.
 
 _UNDECIDED_RETRY_MS = 1000
 
+PROPOSED_TOGETHER = 500
+"""Maximum number of proposals in one request: its answer is dealt with in one turn of the reactor, in some
+ms. When a broker dies, each other one proposes all the in-sync sets that it was in."""
+
 
 class ProposalOutcome(Protocol):
     """Receives the results of proposals: `Replicas`."""
@@ -72,7 +77,8 @@ class ProposalOutcome(Protocol):
 
 
 class IsrProposals:
-    """Sends proposals of one reactor turn, and those made while a request is in flight, in one request."""
+    """Sends proposals of one reactor turn, and those made while a request is in flight, in one request, or in
+    several one after the other."""
 
     def __init__(
         self,
@@ -119,9 +125,13 @@ class IsrProposals:
 
     def _send_gathered(self) -> None:
         # LeaderAndIsr or StopReplica may have decided a proposal since it was gathered.
-        proposals = {key: each for key, each in self._gathered.items() if self._is_pending(each)}
-        self._gathered = {}
+        some = dict(islice(self._gathered.items(), PROPOSED_TOGETHER))
+        for key in some:
+            del self._gathered[key]
+        proposals = {key: each for key, each in some.items() if self._is_pending(each)}
         if not proposals:
+            if self._gathered:
+                self._schedule(0)
             return
         self._is_under_way = True
         answer = self._send(self._request(list(proposals.values())))

@@ -102,6 +102,7 @@ class Replicas:
         self._metadata = metadata
         self._limits = limits
         self._propose_isr = propose_isr
+        self.shrinking = in_sync_changes.Shrinking(clock, limits.lag_time_ms_max, propose_isr)
         self.topics: dict[str, dict[int, Partition]] = {}
         """By name and index; only `add` and `remove` change it."""
         self.traffic = BrokerTraffic()
@@ -204,8 +205,9 @@ class Replicas:
             self._unproven.set(_PROOF_INTERVAL_S)
 
     def stop(self) -> None:
-        """Look no more at what followers prove: the broker stops."""
+        """Look no more at what followers prove, and who lags: the broker stops."""
         self._unproven.cancel()
+        self.shrinking.stop()
 
     # -- before a stop -----------------------------------------------------------------------------------
 
@@ -445,11 +447,7 @@ class Replicas:
 
     def shrink_in_sync_sets(self) -> None:
         """Propose in-sync sets without lagging followers. Called every half of `replica.lag.time.max.ms`."""
-        now_ms = self.monotonic_ms()
-        for partition in self:
-            proposal = in_sync_changes.shrink(partition, now_ms, self._limits.lag_time_ms_max)
-            if proposal is not None:
-                self._propose_isr(proposal)
+        self.shrinking.begin(self)
 
     def is_isr_pending(self, proposal: IsrProposal) -> bool:
         """Whether a proposal still awaits the controller's decision."""

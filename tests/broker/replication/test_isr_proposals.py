@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.network.outbound import ChannelLost
-from holdfast_log.broker.replication.isr_proposals import IsrProposals
+from holdfast_log.broker.replication.isr_proposals import PROPOSED_TOGETHER, IsrProposals
 from holdfast_log.broker.replication.leadership import IsrProposal
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.alter_partition import (
@@ -121,6 +121,37 @@ def test_proposals_made_during_a_request_are_sent_in_the_next_request(scene: Sce
     scene.controller.answer()
     scene.clock.advance(0)
     assert len(scene.controller.asked) == 2
+
+
+def test_many_proposals_are_sent_some_at_a_time(scene: Scene) -> None:
+    count = 2 * PROPOSED_TOGETHER + 7
+    for partition in range(count):
+        scene.propose(partition, 1)
+    scene.clock.advance(0)
+    scene.outcome.decided.update(range(PROPOSED_TOGETHER, 2 * PROPOSED_TOGETHER))
+    sizes = []
+    for _ in range(2):
+        sizes.append(len(scene.controller.asked[-1].topics[0].partitions))
+        scene.controller.answer()
+        scene.clock.pump([0, 0])
+    assert sizes == [PROPOSED_TOGETHER, 7] and len(scene.controller.asked) == 2
+    settled = [partition for partition, *_ in scene.outcome.settled]
+    assert settled == [*range(PROPOSED_TOGETHER), *range(2 * PROPOSED_TOGETHER, count)]
+
+
+def test_refused_proposals_do_not_hold_up_the_others(scene: Scene) -> None:
+    for partition in range(PROPOSED_TOGETHER + 1):
+        scene.propose(partition, 1)
+    scene.clock.advance(0)
+    scene.controller.answers[-1].errback(ChannelLost("the controller went away"))
+    seen: set[int] = set()
+    for _ in range(2):
+        scene.clock.advance(0.05)
+        partitions = scene.controller.asked[-1].topics[0].partitions
+        assert len(partitions) <= PROPOSED_TOGETHER
+        seen.update(each.partition_index for each in partitions)
+        scene.controller.answer()
+    assert seen == set(range(PROPOSED_TOGETHER + 1))
 
 
 def test_a_request_without_a_response_is_repeated(scene: Scene) -> None:
