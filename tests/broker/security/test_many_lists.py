@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from unittest import mock
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
-from holdfast_log.broker.security.administration import AclAdministration
+from holdfast_log.broker.security.administration import AclAdministration, Refusals
 from holdfast_log.broker.security.authorizer import AclAuthorizer
 from holdfast_log.broker.security.rules import AclRules, _KindRules
 from holdfast_log.coordinator.cluster import acls as acls_module
-from holdfast_log.coordinator.cluster.acls import AccessControlLists, Acls
+from holdfast_log.coordinator.cluster.acls import AccessControlLists, AclEntries, Acls
 from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.znodes.acls import acl_path, encode_acls
 from holdfast_log.protocol.acl_bindings import AclBinding, AclEntry, AclFilter, ResourcePattern
@@ -206,3 +206,62 @@ def test_all_lists_are_described_in_order_and_sorted_in_turns() -> None:
     assert len(found) == 2_503 and len(prices) == 3
     named = AclFilter(AclResource.TOPIC, "b", AclPattern.ANY, None, None, AclOperation.ANY, AclPermission.ANY)
     assert described(named) == [ResourcePattern(TOPIC, "b")] and len(prices) == 3
+
+
+class Deletion:
+    """One request to delete, and what it has done: the prices of its work between the turns that it waited
+    for, the patterns that were changed, and the number of times it waited for ZooKeeper."""
+
+    def __init__(self, broker: Broker, *filters: AclFilter) -> None:
+        self.prices: list[int] = []
+        self.updated: list[ResourcePattern] = []
+        self.waits = 0
+        update, done = broker.lists.update, []
+
+        def counted(pattern: ResourcePattern, change: Callable[[AclEntries], AclEntries]) -> Deferred[None]:
+            self.updated.append(pattern)
+            return update(pattern, change)
+
+        acls = AclAdministration(broker.lists, 50_000)
+        with mock.patch.object(broker.lists, "update", counted):
+            deleting = acls.delete(filters, self, lambda count: None)
+            ensureDeferred(deleting).addCallback(done.append)
+            broker.clock.advance(0)
+        self.found = [len(each) for each in done[0]]
+
+    async def turn(self, price: int) -> None:
+        self.prices.append(price)
+
+    async def outcome(self, waiting: Deferred[T]) -> T:
+        self.waits += 1
+        return await waiting
+
+
+def test_each_list_and_each_entry_that_is_deleted_has_its_price() -> None:
+    count = 300
+    broker = Broker(many(count))
+    broker.load()
+    deletion = Deletion(broker, EVERYTHING)
+    assert deletion.found == [count] and not broker.lists.present
+    # Each list is looked at, its entries are compared with the filter, and the deleted entry is named.
+    assert len(deletion.prices) == 3 * count and min(deletion.prices) > 0
+    assert deletion.waits > 1, "it asks for no turns while it waits for ZooKeeper"
+
+
+def test_lists_without_an_entry_that_a_filter_selects_are_not_read_again() -> None:
+    broker = Broker(many(300))
+    broker.load()
+    deletion = Deletion(broker, AclFilter(principal="User:u7"))
+    assert deletion.found == [1]
+    assert deletion.updated == [many(8)[7].pattern]
+
+
+def test_a_list_that_a_filter_names_is_read_also_if_nothing_is_known_of_it() -> None:
+    broker = Broker([])
+    broker.load()
+    listed = binding("late")
+    broker.zookeeper.znodes[acl_path(listed.pattern)] = encode_acls({listed.entry}), 0
+    named = AclFilter(
+        AclResource.TOPIC, "late", AclPattern.LITERAL, None, None, AclOperation.ANY, AclPermission.ANY
+    )
+    assert Deletion(broker, named).found == [1]
