@@ -18,6 +18,10 @@ _MEANINGS = {
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this side's certificate has expired: replace it",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer demands a certificate: set ssl.keystore.location",
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "its bytes cannot be decrypted",
+    # What OpenSSL from 3.2 on says of a KeyUpdate, also one of the peer's own keys alone, where the system
+    # decrypts. OpenSSL 3.0 does not leave it to the system.
+    "NO_SUITABLE_RECORD_LAYER": "it has new keys (KeyUpdate), which the system's TLS does not take "
+    "(ssl.kernel.tls=never avoids this)",
 }
 
 

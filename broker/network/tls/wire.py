@@ -265,7 +265,7 @@ class TlsSocket(FrameSocket):
 
     def _log_fault(self) -> None:
         if self._stream is not None and self._stream.fault is not None:
-            self._log_refusal(f"what it sent is no TLS any more: {explained(self._stream.fault)}")
+            self._log_refusal(f"what it sent cannot be read: {explained(self._stream.fault)}")
 
     def _end_with(self, error: Exception) -> None:
         """Close at once, with `error` as the reason."""
