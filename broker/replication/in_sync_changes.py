@@ -44,7 +44,7 @@ def proposal_of(partition: Partition, role: Leadership, isr: tuple[int, ...]) ->
 
 
 class Shrinking:
-    """Looks at all partitions in turns of the reactor, and proposes in-sync sets without lagging followers."""
+    """Looks at all partitions, in turns of the reactor, and proposes in-sync sets without those that lag."""
 
     def __init__(self, clock: Clock, lag_ms_max: int, propose: Callable[[IsrProposal], None]) -> None:
         self._clock = clock

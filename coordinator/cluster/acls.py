@@ -99,8 +99,9 @@ class AccessControlLists(ChangeFollower[ResourcePattern]):
         self, on_change: Callable[[Acls], None], prepare: Callable[[Acls], None] = lambda _: None
     ) -> None:
         """Call `on_change` with the new entries of each pattern that has others than before; none if it has
-        been removed. Where more than `TOGETHER` have changed, `prepare` is called with the others before, in
-        turns of the reactor; the call of `on_change` puts all in force."""
+        been removed. Where more than `TOGETHER` have changed, `prepare` is called before, in turns of the
+        reactor: once with none, to copy what is in force, and then with the others; the call of `on_change`
+        puts all in force."""
         self._listeners.append((on_change, prepare))
 
     # Reading
@@ -155,7 +156,14 @@ class AccessControlLists(ChangeFollower[ResourcePattern]):
             return
         patterns = list(changed)
         last = (len(patterns) - 1) // TOGETHER * TOGETHER
-        present = dict(self._acls) if last else self._acls
+        present = self._acls
+        if last:
+            # To decode the last of them was a turn's work, and to copy what is in force is another's.
+            await pause(self._clock)
+            present = dict(present)
+            for _, prepare in self._listeners:
+                prepare({})
+            await pause(self._clock)
         for first in range(0, last + 1, TOGETHER):
             some = {pattern: changed[pattern] for pattern in patterns[first : first + TOGETHER]}
             for pattern, entries in some.items():

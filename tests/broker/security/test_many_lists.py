@@ -95,12 +95,44 @@ def test_many_lists_are_read_and_compiled_in_turns() -> None:
 
     with mock.patch.object(acls_module, "_entries", counted):
         turns = broker.load()
-    assert max(turns) <= BAR and sum(turns) == count and len(turns) == 4
+    assert max(turns) <= BAR and sum(turns) == count and turns[:2] == [0, 0] and len(turns) == 6
     assert max(sizes) <= BAR and sum(sizes) == count
     assert len(broker.lists.present) == count
     assert all(
         reads(broker.authorizer, each.pattern.name + "y", each.entry.principal) for each in many(count)
     )
+
+
+def test_what_is_in_force_is_copied_in_a_turn_of_its_own() -> None:
+    """The turn before has decoded as many as a turn may, and the one after compiles as many."""
+    broker = Broker(many(2 * BAR))
+    broker.load()
+    for each in many(2 * BAR):
+        broker.zookeeper.znodes[acl_path(each.pattern)] = encode_acls({each.entry, binding("t").entry}), 1
+    steps: list[str] = []
+    copy, entries = AclRules.copy, acls_module._entries
+
+    def copied(rules: AclRules) -> AclRules:
+        steps.append("copy")
+        return copy(rules)
+
+    async def decoded(session: object, patterns: Sequence[ResourcePattern]) -> Acls:
+        steps.append("decode")
+        return await entries(session, patterns)  # type: ignore[arg-type]
+
+    def put(rules: AclRules, changes: Acls) -> None:
+        if changes:
+            steps.append("compile")
+
+    with (
+        mock.patch.object(AclRules, "copy", copied),
+        mock.patch.object(AclRules, "change", put),
+        mock.patch.object(acls_module, "_entries", decoded),
+        mock.patch.object(acls_module, "pause", lambda clock: (steps.append("turn"), pause(clock))[1]),
+    ):
+        broker.lists.load()
+        broker.clock.advance(0)
+    assert steps == ["decode", "decode", "turn", "copy", "turn", "compile", "turn", "compile"]
 
 
 def test_what_allows_is_never_in_force_without_what_denies() -> None:
@@ -128,7 +160,7 @@ def test_lists_that_are_gone_are_in_force_no_more_after_all_were_read_again() ->
         del broker.zookeeper.znodes[acl_path(each.pattern)]
     turns = broker.load()
     assert not reads(broker.authorizer, "t") and not broker.lists.present
-    assert max(turns) <= BAR and len(turns) == 3
+    assert max(turns) <= BAR and len(turns) == 5
 
 
 def test_a_change_of_one_list_among_many_compiles_and_copies_no_other() -> None:
