@@ -508,8 +508,9 @@ class Interactive:
 
     def say(self, data: bytes) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(data)
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # The program ends when the server closes.
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
 
     @property
     def heard(self) -> bytes:
