@@ -68,7 +68,7 @@ class AnswerTurns(Protocol):
         ...
 
 
-Refusals: TypeAlias = dict[ResourcePattern, BrokerError]
+RefusedChanges: TypeAlias = dict[ResourcePattern, BrokerError]
 """Why patterns were not changed."""
 
 
@@ -214,10 +214,10 @@ class AclAdministration:
 
     async def _update(
         self, changes: Mapping[ResourcePattern, Callable[[AclEntries], AclEntries]], answer: AnswerTurns
-    ) -> Refusals:
+    ) -> RefusedChanges:
         """Make the changes, some of them at a time. Returns those that failed."""
         lists = self._enabled
-        refused: Refusals = {}
+        refused: RefusedChanges = {}
         pending = list(changes.items())
         for first in range(0, len(pending), _WRITTEN_TOGETHER):
             batch = pending[first : first + _WRITTEN_TOGETHER]
@@ -226,6 +226,12 @@ class AclAdministration:
             for (pattern, _), outcome in zip(batch, ended, strict=True):
                 if isinstance(outcome, Exception):
                     refused[pattern] = _refusal(pattern, outcome)
+            if stopped := next((each for each in ended if isinstance(each, SessionExpired)), None):
+                # The others would all fail in this turn of the reactor.
+                left = [pattern for pattern, _ in pending[first + _WRITTEN_TOGETHER :]]
+                if left:
+                    refused.update(dict.fromkeys(left, _refusal(left[0], stopped)))
+                break
         return refused
 
 

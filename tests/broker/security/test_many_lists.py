@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 from unittest import mock
 
 import pytest
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred, fail
 from twisted.internet.task import Clock
 
-from holdfast_log.broker.security.administration import AclAdministration, Refusals
+from holdfast_log.broker.security.administration import AclAdministration
 from holdfast_log.broker.security.authorizer import AclAuthorizer
 from holdfast_log.broker.security.rules import AclRules, _KindRules
 from holdfast_log.coordinator.cluster import acls as acls_module
 from holdfast_log.coordinator.cluster.acls import AccessControlLists, AclEntries, Acls
 from holdfast_log.coordinator.pause import pause
 from holdfast_log.coordinator.znodes.acls import acl_path, encode_acls
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
 from holdfast_log.protocol.acl_bindings import AclBinding, AclEntry, AclFilter, ResourcePattern
 from holdfast_log.protocol.acls import AclOperation, AclPattern, AclPermission, AclResource
 from tests.broker.security.test_authorizer import (
@@ -36,6 +38,7 @@ from tests.broker.security.test_authorizer import (
 )  # fmt: skip
 from tests.models.instant_zookeeper import InstantZooKeeper
 
+T = TypeVar("T")
 BAR = 500
 """Patterns that one turn may deal with, in some ms."""
 EVERYTHING = AclFilter()
@@ -297,3 +300,18 @@ def test_a_list_that_a_filter_names_is_read_also_if_nothing_is_known_of_it() -> 
         AclResource.TOPIC, "late", AclPattern.LITERAL, None, None, AclOperation.ANY, AclPermission.ANY
     )
     assert Deletion(broker, named).found == [1]
+
+
+def test_a_broker_that_stops_tries_no_further_lists() -> None:
+    broker = Broker(many(300))
+    broker.load()
+    tried: list[ResourcePattern] = []
+
+    def stopped(pattern: ResourcePattern, change: object) -> Deferred[None]:
+        tried.append(pattern)
+        return fail(SessionExpired("the broker stops"))
+
+    with mock.patch.object(AccessControlLists, "update", lambda lists, *how: stopped(*how)):
+        deletion = Deletion(broker, EVERYTHING)
+    assert deletion.found == [300], "each with the error"
+    assert len(tried) == 50 and len(broker.lists.present) == 300
