@@ -21,11 +21,13 @@ from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.topic_partition import TopicPartition
+from tests.compat.drivers.kafka_python_topics import wait_for_partitions
 
 BAD = 150
 POLLS = 40
 SESSION_MS = 6_000
 HANDLER_S = 9
+METADATA_S = 60
 Poll = Callable[[], list[int]]
 """Returns the offsets of the next records."""
 Commit = Callable[[], object]
@@ -81,6 +83,8 @@ def kafka_python(bootstrap: str, topic: str, **more: Any) -> Iterator[tuple[Poll
         max_poll_records=1 if more.get("slow") else 500,
         value_deserializer=lambda value: int(value),
     )
+    end_s = time.monotonic() + METADATA_S
+    wait_for_partitions(consumer, topic, is_wanted=lambda: time.monotonic() < end_s)
 
     def poll() -> list[int]:
         found = consumer.poll(500)

@@ -26,6 +26,7 @@ from holdfast_log import Consumer, RebalanceListener
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
 from tests.compat.apache_kafka import java_or_skip
+from tests.compat.drivers.kafka_python_topics import wait_for_partitions
 
 DRIVER = Path(__file__).parent / "drivers" / "GroupMigration.java"
 PARTITIONS = 6
@@ -140,9 +141,10 @@ class KafkaPythonReader(Reader, ConsumerRebalanceListener):  # type: ignore[misc
             auto_commit_interval_ms=3_600_000,
             session_timeout_ms=CLASSIC_SESSION_MS,
             heartbeat_interval_ms=300,
-            metadata_max_age_ms=2_000,  # It assigns nothing of a topic of which it has no metadata yet.
         )
         self._consumer.subscribe([topic], listener=self)
+        end_s = time.monotonic() + WAIT_S
+        wait_for_partitions(self._consumer, topic, is_wanted=lambda: time.monotonic() < end_s)
 
     def poll(self) -> None:
         for records in self._consumer.poll(timeout_ms=20).values():
