@@ -314,6 +314,20 @@ class SimDisk:
         paths = sorted(path for path in files if path.startswith(within) and path.endswith(suffix))
         return [files[path].sound or bytes(files[path].data) for path in paths]
 
+    def unsafe(self, directory: str) -> list[str]:
+        """The files of a directory that a power loss could take, or shorten, now."""
+        above, name = posixpath.split(directory)
+        own = self._directories[directory]
+        is_named = self._directories[above].durable.get(name) is own
+        inner = {path: inode for path, inode in self._files.items() if posixpath.dirname(path) == directory}
+        return [
+            path
+            for path, inode in sorted(inner.items())
+            if not is_named
+            or own.durable.get(posixpath.basename(path)) is not inode
+            or inode.durable_size < len(inode.data)
+        ]
+
     def rot(self, path: str, position: int, bit: int, *, is_warm: bool = False) -> None:
         """Change one bit of a file, without any error, as a failing disk does. `is_warm`: somebody else has
         read the file since, so that the page cache has the bit."""

@@ -63,6 +63,8 @@ def _actors(plan: Plan) -> Iterator[str]:
         if plan.transactions.owners:
             owners = _count(plan.transactions.owners, "owner")
             yield f"{owners} contended for {plan.transactions.estate}-0, and wrote to it in transactions."
+    if plan.moves_pause_s:
+        yield f"About every {plan.moves_pause_s:g} s a replica was to move to another log directory."
     if plan.quotas is not None:
         changes = _listed([f"{change} after {change.at_s:.1f} s" for change in plan.quotas.changes])
         yield f"mw0 and mw1 wrote to metered-0, and mr0 read it, under quotas: {changes}."

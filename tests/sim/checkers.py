@@ -18,6 +18,7 @@ from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.records import decode_columns
 from tests.models.disk import SimDisk
 from tests.sim.history import Batch, History, Incarnation, Outcome
+from tests.sim.uncounted import uncounted_offsets
 
 _NONE: Mapping[bytes, int] = MappingProxyType({})
 
@@ -76,6 +77,11 @@ class StoredLog:
             columns = decode_columns(stored.data, stored.header)
             found.update(zip(columns.offsets, zip(columns.keys, columns.values, strict=True), strict=True))
         return found
+
+    @property
+    def uncounted(self) -> frozenset[int]:
+        """The offsets of records of aborted transactions, and of markers."""
+        return uncounted_offsets((stored.header, stored.data) for stored in self.batches)
 
     @property
     def has_gaps(self) -> bool:
@@ -190,13 +196,15 @@ def check_same_state(
     name: str, replicas: Sequence[StoredLog], deleted: int = 0, tombstones: Mapping[bytes, int] = _NONE
 ) -> Iterator[str]:
     """Check that all replicas of a compacted log end alike, hold the same record at each offset that they
-    share, and the same last record of each key, apart from records before `deleted`.
+    share, and the same last record of each key, apart from records before `deleted`, those of aborted
+    transactions, and markers.
 
     `tombstones` has the offset of the last tombstone of each key that a cleaner has met. It may be gone from
     some replicas, and others, which were away for longer than delete.retention.ms, may never have got it."""
     first = replicas[0]
     rows = _rows_from(first, deleted)
-    state = {key: offset for offset, (key, _) in sorted(rows.items())}
+    uncounted = {offset for replica in replicas for offset in replica.uncounted}
+    state = _state_of(rows, uncounted)
     for other in replicas[1:]:
         if other.end_offset != first.end_offset:
             yield (
@@ -209,7 +217,7 @@ def check_same_state(
                     f"{name} differs at {offset}: {rows[offset]} on {first.where}, {others[offset]} on "
                     f"{other.where}"
                 )
-        their_state = {key: offset for offset, (key, _) in sorted(others.items())}
+        their_state = _state_of(others, uncounted)
         for key in state.keys() | their_state.keys():
             mine, theirs = state.get(key), their_state.get(key)
             newest = max(-1 if mine is None else mine, -1 if theirs is None else theirs)
@@ -218,6 +226,13 @@ def check_same_state(
                     f"{name}: the last record of {key!r} is at {state.get(key)} on {first.where}, at "
                     f"{their_state.get(key)} on {other.where}"
                 )
+
+
+def _state_of(
+    rows: Mapping[int, tuple[bytes | None, bytes | None]], uncounted: Collection[int]
+) -> dict[bytes | None, int]:
+    """The offset of the last record of each key that counts."""
+    return {key: offset for offset, (key, _) in sorted(rows.items()) if offset not in uncounted}
 
 
 def _rows_from(log: StoredLog, offset: int) -> dict[int, tuple[bytes | None, bytes | None]]:

@@ -31,6 +31,7 @@ from tests.sim.drawn_workload import (
     with_compaction,
     with_keys,
     with_many_names,
+    with_moves,
     with_payers,
     with_quotas,
     with_retention,
@@ -71,6 +72,7 @@ _COMPACTED_SHARE = 0.25
 _QUOTAS_SHARE = 0.15
 _TOMBSTONES_SHARE = 0.6
 _PAYERS_SHARE = 0.3
+_MOVED_TRANSACTIONS_SHARE = 0.4
 
 
 def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Random]) -> Plan:
@@ -110,6 +112,11 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     rng = streams("plan of stray readers")
     if plan.tenants is not None and rng.random() < _STRAY_READERS_SHARE:
         plan = with_stray_readers(plan, plan.tenants, rng)
+    if shape.has_moves:
+        rng = streams("plan of moves")
+        if rng.random() < _MOVED_TRANSACTIONS_SHARE:
+            plan = with_transactions(plan, streams("plan of transactions"))
+        plan = with_moves(plan, rng)
     if shape.has_transactions:
         plan = with_transactions(plan, streams("plan of transactions"))
     reads_times = streams("plan of readers by time").random() < _TIMES_SHARE

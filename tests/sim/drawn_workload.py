@@ -11,7 +11,8 @@ from holdfast_log.coordinator.transactions.epochs import BUMPING_VERSION
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
 from tests.sim.drawn_faults import has_long_fault, with_undisturbed_fault
-from tests.sim.long_faults import CUT_COMPACTED
+from tests.sim.faults import Strike
+from tests.sim.long_faults import CUT_COMPACTED, STRUCK_MOVE
 from tests.sim.parts import without
 from tests.sim.plan import (
     LAST_LIMITS,
@@ -332,4 +333,23 @@ def with_transactions(plan: Plan, rng: random.Random) -> Plan:
         transactions = dataclasses.replace(transactions, owners=rng.randint(2, 3), estate="estate")
     return dataclasses.replace(
         plan, topics=(*plan.topics, *topics), transactions=transactions, settings=settings
+    )
+
+
+def with_moves(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with replicas that move between the log directories of their brokers, which crash often
+    meanwhile, or lose one of the directories. No bit changes: a copy would have it too, and the judges could
+    not tell it from one that the broker wrote."""
+    first = 1 + max((strike.number for strike in plan.strikes), default=0)
+    more = [
+        Strike(
+            number, STRUCK_MOVE.name, rng.uniform(1.0, plan.faulty_s), rng.uniform(1.0, 4.0), is_aimed=False
+        )
+        for number in range(first, first + rng.randint(2, 6))
+    ]
+    others = [strike for strike in plan.strikes if strike.kind != "bit rot"]
+    return dataclasses.replace(
+        plan,
+        strikes=tuple(sorted((*others, *more), key=lambda each: each.at_s)),
+        moves_pause_s=rng.choice([0.2, 0.5, 1.5]),
     )

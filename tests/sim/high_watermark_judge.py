@@ -58,6 +58,7 @@ class HighWatermarkJudge:
             for name in ("truncate_to", "start_at"):
                 stack.enter_context(self._wrapped(Partition, name, self._truncate))
             stack.enter_context(self._wrapped(Partition, "restore_high_watermark", self._restore))
+            stack.enter_context(self._wrapped(Partition, "replace_log", self._replace))
             stack.enter_context(self._wrapped(Replicas, "remove", self._remove))
             stack.enter_context(self._wrapped(LogManager, "close", self._close))
             stack.enter_context(self._wrapped(LogDirectory, "mark_clean", self._closed))
@@ -89,6 +90,15 @@ class HighWatermarkJudge:
         kept = self._memory(partition.local_id).kept
         replica = _replica(partition)
         kept[replica] = min(partition.high_watermark, kept.get(replica, 0))
+
+    def _replace(self, method: Any, partition: Partition, *arguments: Any) -> None:
+        """A log in another directory takes over what the replica must remember. A power loss may bring back
+        the one before."""
+        before = _replica(partition)
+        method(partition, *arguments)
+        kept = self._memory(partition.local_id).kept
+        kept[_replica(partition)] = kept.get(before, 0)
+        self._check_bounds(partition)
 
     def _check_bounds(self, partition: Partition) -> None:
         log = partition.log

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from holdfast_log.broker.log.names import CLEANED, LOG
 from holdfast_log.broker.replication.leadership import Leadership
@@ -13,7 +14,7 @@ from holdfast_log.coordinator.znodes.controller import CONTROLLER
 from holdfast_log.coordinator.zookeeper.interface import Delete
 from holdfast_log.protocol.batches import split
 from tests.sim.client import Client, Surroundings
-from tests.sim.cluster import Machine
+from tests.sim.cluster import LOG_DIRECTORIES, Machine
 from tests.sim.faults import LOOK_S, End, Faults, Kind
 from tests.sim.lone_leader import leave_alone
 from tests.sim.tenant import Tenant
@@ -24,6 +25,10 @@ shorter than the time after which its followers leave the in-sync set."""
 _ELECTION_S = 0.5
 """Seconds in which a controller is elected after the znode of the one before it was deleted."""
 _STANDSTILL_SHARE = 0.3
+_DIRECTORY_SHARE = 0.25
+_MOVE_S = 0.2
+_MOVE_CHANGES = 40
+"""About how long the move of a small log takes, and how many changes of the disk."""
 _ANSWERS_S = (2.0, 4.0)
 """Seconds for which a replaced leader goes on after the next one has granted what it guards."""
 
@@ -60,6 +65,40 @@ class LongFaults(Faults):
 
         look()
         return end
+
+    def strike_move(self, machine: Machine) -> End | None:
+        """Wait until a broker moves a replica between its log directories. A few changes of its disk later
+        the process ends, or the machine loses power where it may; or one of the directories fails."""
+        if not machine.is_running or machine.disk.is_failing:
+            return None
+        take_end = self.take(self._moving_steps(machine))
+
+        def end() -> None:
+            take_end()
+            machine.disk.spare()
+            if machine.disk.is_failing:
+                self._repair(machine)
+            machine.start()
+
+        return end
+
+    def _moving_steps(self, machine: Machine) -> Iterator[None]:
+        while not _moves(machine):
+            yield
+        rng = self.rng
+
+        def struck() -> None:
+            if rng.random() < 0.5 and self._may_lose_data(machine, active=1):
+                self._lose_power(machine)
+            else:
+                machine.kill()
+
+        if rng.random() < _DIRECTORY_SHARE:
+            after_s, directory = rng.uniform(0.0, _MOVE_S), rng.choice(LOG_DIRECTORIES)
+            fail = partial(machine.fail_directory, directory, only_writes=False)
+            self._world.clock.callLater(after_s, self._while_faulty, fail)
+        else:
+            machine.disk.strike(rng.randrange(_MOVE_CHANGES), struck)
 
     def _roles_for(self, at: tuple[str, int]) -> tuple[Machine, Machine, Machine] | None:
         """The machines of a partition's leader, of the replica that leads next if the leader dies, and of the
@@ -388,6 +427,12 @@ def _wake(clients: Sequence[Client]) -> None:
         client.process.resume()
 
 
+def _moves(machine: Machine) -> bool:
+    node = None if machine.broker is None else machine.broker.node
+    return node is not None and any(node.replication.moves)
+
+
+STRUCK_MOVE = Kind("struck move", 0, (1.0, 5.0), LongFaults.strike_move)
 OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (13.0, 16.0), LongFaults.outdate_proposal)
 DIVERGENCE = Kind("divergence", 0, (18.0, 24.0), LongFaults.diverge)
 UNFOLLOWED_LEADER = Kind("unfollowed leader", 0, (17.0, 22.0), LongFaults.replace_unfollowed)
@@ -397,4 +442,4 @@ LONE_LEADER = Kind("lone leader", 0, (14.0, 18.0), leave_alone)
 LONG_KINDS = (
     OUTDATED_PROPOSAL, DIVERGENCE, UNFOLLOWED_LEADER, UNNOTICED_SUCCESSION, CUT_COMPACTED, LONE_LEADER,
 )  # fmt: skip
-_LONG_BY_NAME = {kind.name: kind for kind in LONG_KINDS}
+_LONG_BY_NAME = {kind.name: kind for kind in (*LONG_KINDS, STRUCK_MOVE)}

@@ -48,6 +48,8 @@ def _surroundings(plan: Plan) -> Iterator[str]:
         yield "offsets"
     if plan.reads_times:
         yield "times"
+    if plan.moves_pause_s:
+        yield "moves"
     if plan.first_sequence:
         yield "last-sequences"
     if plan.weather != _CALM:
@@ -78,6 +80,7 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
         payers=0 if "payers" in names else plan.payers,
         transactions=_transactions(plan, names),
         result_ms_max=0.0 if "slow-workers" in names else plan.result_ms_max,
+        moves_pause_s=0.0 if "moves" in names else plan.moves_pause_s,
         quotas=None if METERED in names else plan.quotas,
         reads_times=plan.reads_times and "times" not in names,
         first_sequence=0 if "last-sequences" in names else plan.first_sequence,

@@ -2,14 +2,15 @@
 
 What replaces segments has only records that the log has now, at their offsets: no record of a log that was
 truncated and written again meanwhile. A record leaves only if a later one of its key is committed, and
-durable on this machine, or if it is a tombstone (which `TombstoneJudge` judges). The last record of a log
+durable on this machine, or if it is a tombstone (which `TombstoneJudge` judges). Records of an aborted
+transaction, and markers, leave without such a one, and replace none. The last record of a log
 stays: followers and recovery see by it how far the log reaches. The judge reads the files as the broker wrote
 them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from unittest import mock
 
@@ -21,6 +22,7 @@ from holdfast_log.protocol.records import decode_columns
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.history import History
 from tests.sim.retention_judge import stored_files
+from tests.sim.uncounted import uncounted_offsets
 
 _Rows = Mapping[int, tuple[bytes | None, bytes | None]]
 """Keys and values by offset."""
@@ -42,10 +44,11 @@ class PassJudge:
         def judged(replacement: SegmentReplacement) -> bool:
             owner = self._owner(replacement.log)
             before = {} if owner is None else stored_rows(*owner)
+            uncounted = frozenset() if owner is None else _uncounted(*owner)
             is_replaced = finish(replacement)
             if is_replaced and owner is not None:
                 self.replacements += 1
-                self._judge(*owner, before)
+                self._judge(*owner, before, uncounted)
             return is_replaced
 
         with mock.patch.object(cleaning_pass, "finish_replacement", judged):
@@ -62,10 +65,16 @@ class PassJudge:
             None,
         )
 
-    def _judge(self, machine: Machine, partition: Partition, before: _Rows) -> None:
+    def _judge(
+        self, machine: Machine, partition: Partition, before: _Rows, uncounted: Container[int]
+    ) -> None:
         after, log = stored_rows(machine, partition), partition.log
         settled = min(partition.high_watermark, log.recovery_point)
-        newest = {key: offset for offset, (key, _) in sorted(before.items()) if offset < settled}
+        newest = {
+            key: offset
+            for offset, (key, _) in sorted(before.items())
+            if offset < settled and offset not in uncounted
+        }
         for offset, row in after.items():
             if before.get(offset) != row:
                 self._found(
@@ -75,6 +84,8 @@ class PassJudge:
             is_gone = offset not in after and offset >= log.log_start_offset
             if is_gone and offset == log.log_end_offset - 1:
                 self._found(machine, partition, f"removes the last record of the log, at {offset}")
+            elif offset in uncounted:
+                continue
             elif is_gone and value is not None and newest.get(key, -1) <= offset:
                 self._found(
                     machine,
@@ -95,3 +106,8 @@ def stored_rows(machine: Machine, partition: Partition) -> dict[int, tuple[bytes
             columns = decode_columns(file.data, header)
             found.update(zip(columns.offsets, zip(columns.keys, columns.values, strict=True), strict=True))
     return found
+
+
+def _uncounted(machine: Machine, partition: Partition) -> frozenset[int]:
+    files = stored_files(machine.disk, partition.log.directory)
+    return uncounted_offsets((header, file.data) for file in files for header in file.headers)

@@ -33,7 +33,8 @@ class Shape:
 
     If it `is_gentle`, brokers are shut down in order and started again, one at a time, and there is no other
     fault. Then not even a record that only the leader acknowledged may be lost. If it `has_transactions`,
-    transactional producers and readers of committed records are there too.
+    transactional producers and readers of committed records are there too. If it `has_moves`, replicas move
+    between the log directories of their brokers.
     """
 
     brokers: int = 3
@@ -43,6 +44,7 @@ class Shape:
     consumers_max: int = 2
     is_gentle: bool = False
     has_transactions: bool = False
+    has_moves: bool = False
 
 
 NAMES_KEPT = 3
@@ -64,7 +66,14 @@ SINGLE = Shape(brokers=1, replicas=1, min_in_sync=1)
 THREE = Shape()
 RESTARTS = Shape(is_gentle=True)
 TRANSACTIONS = Shape(has_transactions=True)
-SHAPES = {"single": SINGLE, "three": THREE, "restarts": RESTARTS, "transactions": TRANSACTIONS}
+MOVES = Shape(has_moves=True)
+SHAPES = {
+    "single": SINGLE,
+    "three": THREE,
+    "restarts": RESTARTS,
+    "transactions": TRANSACTIONS,
+    "moves": MOVES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +232,8 @@ class Plan:
     reads_times: bool = False
     """Whether a client looks records up by their times."""
     transactions: TransactionsPlan | None = None
+    moves_pause_s: float = 0.0
+    """If not 0: about how often an administrator has a replica move to another log directory, in seconds."""
     result_ms_max: float = 0.0
     """Longest time in ms from the end of a worker thread's job to the moment at which the broker has the
     result. The log may grow, or be truncated, in between."""

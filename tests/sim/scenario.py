@@ -34,6 +34,7 @@ from tests.sim.keyed_history import KeyedHistory
 from tests.sim.keyed_writer import KeyedWriter
 from tests.sim.long_faults import LongFaults
 from tests.sim.member import SESSION_TIMEOUT_MS
+from tests.sim.move_judge import MoveJudge
 from tests.sim.open_transactions import open_transactions
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
@@ -53,6 +54,7 @@ from tests.sim.producer import Producer
 from tests.sim.quota_judge import QuotaJudge
 from tests.sim.quota_setter import QuotaSetter
 from tests.sim.recovery_times import RECOVERY_S_MAX, RecoveryTimes
+from tests.sim.replica_mover import ReplicaMover
 from tests.sim.retention_judge import RetentionJudge
 from tests.sim.stored_reads import misread, without_indexes
 from tests.sim.tenant_life import TenantLife
@@ -113,6 +115,7 @@ def run_plan(plan: Plan, seed: int, luck: int = 0, *, keep_lines: int | None = 4
                 story.retention_judge.watching(),
                 story.quota_judge.watching(),
                 story.tombstone_judge.watching(),
+                story.move_judge.watching(),
             ):
                 story.live()
         except StandsStill as error:
@@ -175,6 +178,7 @@ class Story:
         self.retention_judge = RetentionJudge(self.cluster, self.history, topics)
         self.quota_judge = QuotaJudge(self.cluster, self.history, plan.quotas)
         self.tombstone_judge = TombstoneJudge(self.cluster, self.history, topics)
+        self.move_judge = MoveJudge(self.cluster, self.history)
         self.recovery = RecoveryTimes(self.cluster, world)
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
@@ -265,6 +269,8 @@ class Story:
             if plan.transactions is None
             else TransactionLife(around, plan.transactions, self.transactions, self.estate, ends)
         )
+        if plan.moves_pause_s:
+            self.move_judge.mover = ReplicaMover(around, "mover", plan.moves_pause_s)
         self.cluster.network.weather = plan.weather
         self._disasters = LongFaults(self)
 
@@ -274,7 +280,8 @@ class Story:
         life = self.tenants
         tenants = [] if life is None else [*life.tenants, *life.strangers]
         writers = [*self.producers, *self.keyed_writers, *self.payers]
-        some = [each for each in (self.quota_setter, self.metered_reader, self.time_reader) if each]
+        seldom = (self.quota_setter, self.metered_reader, self.time_reader, self.move_judge.mover)
+        some = [each for each in seldom if each]
         transactors = [] if self.transactors is None else self.transactors.clients
         others = [*members, *tenants, *transactors]
         return [self.operator, self.watcher, *writers, *self.consumers, *some, *others]
@@ -305,6 +312,8 @@ class Story:
             self.tenants.begin()
         if self.transactors is not None:
             self.transactors.begin()
+        if self.move_judge.mover is not None:
+            self.move_judge.mover.start()
         self.is_faulty = True
         until_s = world.clock.rightNow + self.plan.faulty_s
         self._disasters.begin()
@@ -329,6 +338,8 @@ class Story:
             return
         if self.quota_setter is not None:
             self.quota_setter.end()
+        if self.move_judge.mover is not None:
+            self.move_judge.mover.is_moving = False
         for group in self.groups:
             group.end()
         if self.transactors is not None:
@@ -360,6 +371,8 @@ class Story:
             self._found.extend(without_indexes(self.cluster))
         if not self._wait(lambda: not any(self.retention_judge.overdue())):
             self._found.extend(self.retention_judge.overdue())
+        if self.plan.moves_pause_s and not self._wait(lambda: not any(self.move_judge.unfinished())):
+            self._found.extend(self.move_judge.unfinished())
         self.tombstone_judge.check_end()
         for group in self.groups:
             self._end_group(group)

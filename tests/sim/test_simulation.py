@@ -28,6 +28,7 @@ SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "25"))
 SINGLE_SEEDS = SEEDS * 2 // 5
 RESTARTS_SEEDS = max(2, SEEDS // 20)
 TRANSACTIONS_SEEDS = SEEDS * 3 // 25
+MOVES_SEEDS = SEEDS * 2 // 25
 DRAWN_SEEDS = 200
 """Seeds that are only drawn, which takes no time."""
 SEEDS_AT_A_TIME = 25
@@ -88,6 +89,13 @@ def test_a_single_broker_with_flush_before_ack_loses_nothing() -> None:
 @pytest.mark.timeout(900)
 def test_transactions_are_whole_or_nothing_under_all_faults() -> None:
     assert judged("transactions", range(1, TRANSACTIONS_SEEDS + 1)).held == TRANSACTIONS_SEEDS
+
+
+@pytest.mark.timeout(900)
+def test_replicas_move_between_directories_under_all_faults() -> None:
+    tally = judged("moves", range(1, MOVES_SEEDS + 1))
+    assert tally.held == MOVES_SEEDS
+    assert tally.faults["struck move"]
 
 
 def test_clean_stops_lose_no_record_that_only_the_leader_acknowledged() -> None:
