@@ -12,7 +12,7 @@ from holdfast_log.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
-from tests.sim.client import RETRY_S, Client, Surroundings
+from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import LOG_DIRECTORIES
 from tests.sim.history import TopicPartition
 
@@ -20,7 +20,8 @@ _BACK_SHARE = 0.3
 _BACK_S_MAX = 0.3
 """How often a move is asked back, and how soon: it takes about as long."""
 _OPPOSITE_SHARE = 0.5
-_TRIES = 50
+_RETRY_S = 0.02
+_TRIES = 300
 """How often the opposite is asked for of a broker that does not answer, and how many times."""
 _ANSWERS = frozenset(
     {
@@ -37,15 +38,17 @@ _ANSWERS = frozenset(
 class ReplicaMover(Client):
     """Asks brokers, one request at a time, about every `pause_s` seconds.
 
-    Of a broker that does not answer it often asks the opposite, again and again until there is an answer.
-    One that has started again goes on with a move once it has a role for the replica: the answer may come
-    before.
+    Of a broker that does not answer it often asks the opposite of the last request, again and again until
+    there is an answer. One that has started again goes on with a move once it has a role for the replica: the
+    answer may come before.
     """
 
     def __init__(self, around: Surroundings, name: str, pause_s: float) -> None:
         super().__init__(around, name)
         self.is_moving = True
         self._pause_s = pause_s
+        self._last: dict[Address, tuple[TopicPartition, str]] = {}
+        """What brokers have agreed to do last: they may be about to."""
 
     def begin(self) -> None:
         super().begin()
@@ -78,10 +81,11 @@ class ReplicaMover(Client):
 
     def _failed(self, failure: Failure, address: Address, at: TopicPartition, path: str, tries: int) -> None:
         self.refresh()
-        if tries == 0 and self.rng.random() < _OPPOSITE_SHARE:
-            self._ask(address, at, _other(path), _TRIES)
+        last = self._last.pop(address, None)
+        if last is not None and self.rng.random() < _OPPOSITE_SHARE:
+            self._ask(address, last[0], _other(last[1]), _TRIES)
         elif tries > 1 and self.is_moving:
-            self.later(RETRY_S, self._ask, address, at, path, tries - 1)
+            self.later(_RETRY_S, self._ask, address, at, path, tries - 1)
         else:
             self._ask_later()
 
@@ -92,6 +96,8 @@ class ReplicaMover(Client):
         code = ErrorCode(response.results[0].partitions[0].error_code)
         if code not in _ANSWERS:
             self.history.violation(f"{self.name} could not move {at} of {address.host}: {code.name}")
+        if code is ErrorCode.NONE:
+            self._last[address] = (at, path)
         if code is ErrorCode.NONE and self.rng.random() < _BACK_SHARE:
             self.later(self.rng.uniform(0.0, _BACK_S_MAX), self._ask, address, at, _other(path))
         else:

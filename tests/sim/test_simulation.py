@@ -139,6 +139,7 @@ def test_two_seeds_give_different_traces() -> None:
         ("granted-before-written", 25),
         ("zombie-resumes", 5),
         ("age-of-first-record", 3),
+        ("moved-though-asked-back", 1),
     ],
 )
 def test_a_known_bug_is_caught(name: str, seed: int) -> None:
