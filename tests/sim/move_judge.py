@@ -109,11 +109,13 @@ class MoveJudge:
             if machine.broker is None or machine.broker.node is None:
                 yield f"{machine.name} does not run"
                 continue
-            moves = machine.broker.node.replication.moves
-            yield from (f"{move.partition} of {machine.name} still moves" for move in moves)
-            yield from self._left(machine)
+            replication = machine.broker.node.replication
+            yield from (f"{move.partition} of {machine.name} still moves" for move in replication.moves)
+            yield from self._left(machine, replication.logs)
 
-    def _left(self, machine: Machine) -> Iterator[str]:
+    def _left(self, machine: Machine, logs: LogManager) -> Iterator[str]:
+        # A log that had begun anew while the directory of the one before was away: the broker keeps both.
+        spares = {log.directory for each in logs.directories for log in each.spares.values()}
         places: dict[str, list[str]] = {}
         for directory in LOG_DIRECTORIES:
             for name in machine.disk.list(directory):
@@ -122,7 +124,7 @@ class MoveJudge:
                     yield f"{path} of {machine.name} is left of a move"
                 elif machine.disk.exists(posixpath.join(path, names.MOVE_UNFINISHED)):
                     yield f"{path} of {machine.name} is marked as a copy that moves"
-                elif names.parse_directory(name) is not None:
+                elif names.parse_directory(name) is not None and path not in spares:
                     places.setdefault(name, []).append(path)
         for partition in machine.partitions():
             found = places.get(f"{partition.topic}-{partition.index}", [])
