@@ -129,6 +129,7 @@ _FETCH_ASKED = frozenset(
         "Partition.follow",
         "Partition.has_successor",
         "Partition.lead",
+        "Partition.replace_log",
         "Partition.restore_high_watermark",
         "Partition.truncate_to",
     }
