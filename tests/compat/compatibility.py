@@ -54,18 +54,18 @@ SOFTWARE = (
     Software("kcat", "", r"KCAT\b", demanded="any"),
     Software("Spark with its own Kafka connector", "pyspark", r"spark_connector"),
     Software(
-        f"Apache Kafka's broker {VERSION} (ZooKeeper)", "", r"KafkaBroker\b|class_path", "this", VERSION
+        f"Apache Kafka's broker {VERSION} (ZooKeeper)", "", r"KafkaBroker\b|class_path\(\)", "this", VERSION
     ),
     Software(f"Apache Kafka's broker {KRAFT_VERSION} (KRaft)", "", r"KraftBroker", "this", KRAFT_VERSION),
     Software(
         f"Apache Kafka's command-line tools {VERSION}", "",
-        r"config_command|acl_command|dump\(|kafka_tools|TransactionsTool", "this", VERSION,
+        r"config_command|acl_command|dump\(|kafka_tools|run_tool", "this", VERSION,
     ),
     Software(
         "Apache Kafka's Java clients", "",
-        r"DescribeTopics|(Transactions|ConsumerGroup|GroupMigration)\.java", "this", VERSION,
+        r'driver_or_skip\(tmp_path, "(?!WordCount)', "this", VERSION,
     ),
-    Software("Kafka Streams (exactly_once_v2)", "", r"WordCount\.java", "this", VERSION),
+    Software("Kafka Streams (exactly_once_v2)", "", r'"WordCount"', "this", VERSION),
     Software("Kafka Connect (exactly-once source)", "", r"ConnectDistributed", "this", VERSION),
     Software("franz-go", "", r"go_transactions", "this", "1.18.0"),
     Software("sarama", "", r"go_transactions", "this", "1.43.3"),

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import SMALL
+from tests.compat.java_programs import Done, run_tool
 
 VERSION = "3.9.1"
 _GROUPS = (
@@ -35,18 +34,17 @@ def class_path() -> str | None:
     return ":".join(map(str, [*kafka, *libraries]))
 
 
-def run_kafka_tool(main_class: str, *arguments: str) -> str:
-    """Run one of Kafka's tools, or a Java file that uses them, and return its output. Skips the test if there
-    are no tools."""
+def done_by_kafka_tool(main_class: str, *arguments: str) -> Done:
+    """Run one of Kafka's tools. Skips the test if there are none."""
     jars = class_path()
     if jars is None or not shutil.which("java"):
         pytest.skip(f"no Kafka {VERSION} tools in ~/.m2 or HOLDFAST_KAFKA_TOOLS, or no Java")
-    done = subprocess.run(
-        ["java", *SMALL, "-cp", jars, main_class, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    return done.stdout
+    return run_tool(jars, main_class, *arguments)
+
+
+def run_kafka_tool(main_class: str, *arguments: str) -> str:
+    """Run one of Kafka's tools, and return its output. Skips the test if there are none, fails where it ends
+    with an error."""
+    done = done_by_kafka_tool(main_class, *arguments)
+    assert done.status == 0, done.output + done.errors[-3000:]
+    return done.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import kafka
@@ -118,7 +117,7 @@ def test_kafkas_acl_command_works_through_a_broker(broker: BackgroundBroker) -> 
     class_path()  # Skip before anything is asked.
     through = ("--bootstrap-server", broker.address)
     added = acl_command(
-        broker.directory, *through, "--add", "--allow-principal", "User:anna", "--producer", "--consumer",
+        *through, "--add", "--allow-principal", "User:anna", "--producer", "--consumer",
         "--topic", "orders", "--group", "g", "--resource-pattern-type", "prefixed",
     )  # fmt: skip
     assert "Adding ACLs for resource" in added
@@ -126,26 +125,24 @@ def test_kafkas_acl_command_works_through_a_broker(broker: BackgroundBroker) -> 
     assert {each.entry.operation for each in described} == {
         AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DESCRIBE
     }  # fmt: skip
-    listed = acl_command(
-        broker.directory, *through, "--list", "--topic", "orders-1", "--resource-pattern-type", "match"
-    )
+    listed = acl_command(*through, "--list", "--topic", "orders-1", "--resource-pattern-type", "match")
     assert "ResourcePattern(resourceType=TOPIC, name=orders, patternType=PREFIXED)" in listed
     assert "(principal=User:anna, host=*, operation=CREATE, permissionType=ALLOW)" in listed
     acl_command(
-        broker.directory, *through, "--remove", "--force", "--topic", "orders", "--group", "g",
+        *through, "--remove", "--force", "--topic", "orders", "--group", "g",
         "--resource-pattern-type", "prefixed",
     )  # fmt: skip
     assert lists_of(broker) == set()
 
 
-def test_kafkas_authorizer_reads_our_lists_and_we_read_its(cluster: Cluster, tmp_path: Path) -> None:
+def test_kafkas_authorizer_reads_our_lists_and_we_read_its(cluster: Cluster) -> None:
     """AclCommand without a broker runs Kafka's AclAuthorizer on the same ZooKeeper."""
     class_path()  # Skip before anything is started.
     (broker,) = cluster.start(1, ENABLED)
     on_zookeeper = ("--authorizer-properties", f"zookeeper.connect={cluster.zookeeper_connect}")
     with Admin({"bootstrap.servers": broker.address}) as admin:
         admin.create_acls([ORDERS, PAYMENTS])
-        listed = acl_command(tmp_path, *on_zookeeper, "--list")
+        listed = acl_command(*on_zookeeper, "--list")
         assert "ResourcePattern(resourceType=TOPIC, name=orders, patternType=LITERAL)" in listed
         assert "(principal=User:anna, host=*, operation=DESCRIBE_CONFIGS, permissionType=ALLOW)" in listed
         assert "resourceType=TRANSACTIONAL_ID, name=pay" in listed
@@ -155,15 +152,15 @@ def test_kafkas_authorizer_reads_our_lists_and_we_read_its(cluster: Cluster, tmp
         )
 
         acl_command(
-            tmp_path, *on_zookeeper, "--add", "--deny-principal", "User:eve", "--operation", "Read",
+            *on_zookeeper, "--add", "--deny-principal", "User:eve", "--operation", "Read",
             "--topic", "orders",
         )  # fmt: skip
         acl_command(
-            tmp_path, *on_zookeeper, "--add", "--allow-principal", "User:eve", "--group", "g",
+            *on_zookeeper, "--add", "--allow-principal", "User:eve", "--group", "g",
             "--operation", "Read", "--resource-pattern-type", "prefixed",
         )  # fmt: skip
         acl_command(
-            tmp_path, *on_zookeeper, "--remove", "--force", "--topic", "orders", "--allow-principal",
+            *on_zookeeper, "--remove", "--force", "--topic", "orders", "--allow-principal",
             "User:anna", "--operation", "DescribeConfigs",
         )  # fmt: skip
         group = ResourcePattern(AclResource.GROUP, "g", AclPattern.PREFIXED)
@@ -174,4 +171,4 @@ def test_kafkas_authorizer_reads_our_lists_and_we_read_its(cluster: Cluster, tmp
         }
         until(lambda: set(admin.describe_acls()) == expected)
         assert len(admin.delete_acls([AclFilter()])) == 3
-        assert "Current ACLs" not in acl_command(tmp_path, *on_zookeeper, "--list")
+        assert "Current ACLs" not in acl_command(*on_zookeeper, "--list")

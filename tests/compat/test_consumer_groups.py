@@ -19,9 +19,8 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import driver_or_skip
 
-DRIVER = Path(__file__).parent / "drivers" / "ConsumerGroup.java"
 PARTITIONS = 6
 PROPERTIES = {
     "offsets.topic.num.partitions": "4",
@@ -234,10 +233,10 @@ def test_a_group_without_members_changes_its_protocol(broker: BackgroundBroker, 
 
 def test_javas_consumers_share_and_take_over(broker: BackgroundBroker, topic: str, tmp_path: Path) -> None:
     pytest.importorskip("re2", reason="google-re2 is not installed: brokers match no regular expressions")
-    command = java_or_skip(tmp_path, version=KRAFT_VERSION)
+    command = driver_or_skip(tmp_path, "ConsumerGroup", KRAFT_VERSION)
     produce(broker, topic, 60)
     done = subprocess.run(
-        [*command, str(DRIVER), broker.address, topic, topic, f"{topic}.*"],
+        [*command, broker.address, topic, topic, f"{topic}.*"],
         capture_output=True,
         text=True,
         timeout=500,

@@ -25,10 +25,9 @@ from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log import Consumer, RebalanceListener
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import driver_or_skip
 from tests.compat.drivers.kafka_python_topics import wait_for_partitions
 
-DRIVER = Path(__file__).parent / "drivers" / "GroupMigration.java"
 PARTITIONS = 6
 PROPERTIES = {
     "offsets.topic.num.partitions": "4",
@@ -377,10 +376,10 @@ def restart(broker: BackgroundBroker) -> None:
 def test_javas_consumers_change_their_protocol(
     broker: BackgroundBroker, tmp_path: Path, strategy: str
 ) -> None:
-    command = java_or_skip(tmp_path, version=KRAFT_VERSION)
+    command = driver_or_skip(tmp_path, "GroupMigration", KRAFT_VERSION)
     group = Group(broker, f"java-{strategy}")
     done = subprocess.run(
-        [*command, str(DRIVER), broker.address, group.topic, group.topic, strategy],
+        [*command, broker.address, group.topic, group.topic, strategy],
         capture_output=True,
         text=True,
         timeout=1_000,

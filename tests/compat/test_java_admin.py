@@ -11,15 +11,13 @@ from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import Cluster
-from tests.compat.apache_kafka import java_or_skip
-
-DRIVER = Path(__file__).parent / "drivers" / "DescribeTopics.java"
+from tests.compat.apache_kafka import driver_or_skip
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """The command that runs the driver. Skips the test before a broker is started if there is no Kafka."""
-    return [*java_or_skip(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
+    return driver_or_skip(tmp_path, "DescribeTopics", KRAFT_VERSION)
 
 
 @pytest.fixture

@@ -27,10 +27,9 @@ from holdfast_log.protocol.messages.describe_producers import (
     TopicRequest,
 )
 from tests.cluster import Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import driver_or_skip
 from tests.integration.raw_socket import RawSocket
 
-DRIVER = Path(__file__).parent / "drivers" / "Refusals.java"
 DISABLED = ["DelegationTokenDisabledException"] * 4
 NOT_ALLOWED = ["UnsupportedByAuthenticationException"] * 4
 USERS = (
@@ -42,7 +41,7 @@ USERS = (
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """The command that runs the driver. Skips the test before a broker is started if there is no Kafka."""
-    return [*java_or_skip(tmp_path), str(DRIVER)]
+    return driver_or_skip(tmp_path, "Refusals")
 
 
 def producers_of(broker: BackgroundBroker, topic: str) -> list[ProducerState]:

@@ -13,14 +13,13 @@ from benchmarks.apache_kafka import KRAFT_VERSION, VERSION
 from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from tests.cluster import Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import driver_or_skip
 from tests.integration.clients import consume
 from tests.integration.raw_socket import RawSocket
 from tests.integration.waiting import until
 
 kafka = pytest.importorskip("confluent_kafka")
 
-DRIVER = Path(__file__).parent / "drivers" / "Transactions.java"
 COUNT = 20
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
@@ -45,7 +44,7 @@ def described(port: int, transactional_id: str) -> Any:
 def test_a_java_producer_uses_the_version_of_transactions_that_is_announced(
     cluster: Cluster, tmp_path: Path, client: str, level: int, epoch: int
 ) -> None:
-    command = [*java_or_skip(tmp_path, version=client), str(DRIVER)]
+    command = driver_or_skip(tmp_path, "Transactions", client)
     (broker,) = cluster.start(1, {**SETTINGS, "transaction.version": str(level)})
     with Admin({"bootstrap.servers": broker.address}) as admin:
         admin.create_topics([NewTopic("t", 2, 1)])

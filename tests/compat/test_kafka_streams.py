@@ -12,14 +12,13 @@ from benchmarks.apache_kafka import STREAMS, VERSION
 from holdfast_log.clients.admin import LATEST, Admin, NewTopic
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import driver_or_skip
 from tests.compat.exactly_once import SETTINGS, CommittedReader, running
 from tests.integration.clients import produce
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.timeout(1500)
 
-DRIVER = Path(__file__).parent / "drivers" / "WordCount.java"
 PARTITIONS = 2
 LINES = 60
 WORDS = ("lorem", "ipsum", "dolor", "sit", "amet", "consetetur", "sadipscing", "elitr")
@@ -64,14 +63,14 @@ def test_words_are_counted_exactly_once_while_program_and_brokers_are_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Every count is written: those of each word are 1, 2, 3 … without a gap and without one twice."""
-    java = java_or_skip(tmp_path, artifacts=STREAMS, version=VERSION)
+    program = driver_or_skip(tmp_path, "WordCount", VERSION, STREAMS)
     brokers = cluster.start(3, SETTINGS)
     bootstrap = cluster.bootstrap
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         config = {"min.insync.replicas": "2"}
         admin.create_topics([NewTopic(name, PARTITIONS, 3, config) for name in ("lines", "counts")])
     rng, truth = random.Random(1), Counter[str]()
-    command = [*java, str(DRIVER), bootstrap, "lines", "counts", str(tmp_path / "state")]
+    command = [*program, bootstrap, "lines", "counts", str(tmp_path / "state")]
     log = tmp_path / "word-count.log"
     reader = Counts(bootstrap)
     try:

@@ -14,9 +14,8 @@ from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.clients.admin import Admin, ClientQuotaEntity
 from tests.cluster import Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import driver_or_skip
 
-DRIVER = Path(__file__).parent / "drivers" / "MutationQuota.java"
 KEY = "controller_mutation_rate"
 RATE = 2.0
 """Partitions a second. Twice as many may be created at once, since there are two windows of a second."""
@@ -64,7 +63,7 @@ def test_librdkafka_creates_grows_and_deletes_beyond_the_quota_and_is_held_back(
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """The command that runs the driver. Skips the test before a broker is started if there is no Kafka."""
-    return [*java_or_skip(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
+    return driver_or_skip(tmp_path, "MutationQuota", KRAFT_VERSION)
 
 
 def test_java_is_refused_what_is_beyond_the_quota_and_succeeds_by_trying_again(

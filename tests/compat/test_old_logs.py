@@ -123,7 +123,7 @@ def files_of(broker: BackgroundBroker, kinds: tuple[str, ...]) -> Iterator[str]:
 def check_by_kafka(broker: BackgroundBroker, *kinds: str) -> None:
     """Have DumpLogSegments read a broker's files and compare the indexes with the logs."""
     files = list(files_of(broker, kinds))
-    printed = dump(broker.directory, "--deep-iteration", "--files", ",".join(files))
+    printed = dump("--deep-iteration", "--files", ",".join(files))
     assert printed.count("Dumping ") == len(files)
     lines = printed.splitlines()
     assert [line for line in lines if any(word in line.lower() for word in COMPLAINTS)] == []

@@ -13,14 +13,13 @@ import pytest
 from benchmarks.apache_kafka import KRAFT_VERSION
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import driver_or_skip
 from tests.compat.test_java_transactions import READ_COMMITTED, described
 from tests.integration.clients import consume
 from tests.integration.waiting import until
 
 kafka = pytest.importorskip("confluent_kafka")
 
-DRIVER = Path(__file__).parent / "drivers" / "SteadyTransactions.java"
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "3",
@@ -105,7 +104,7 @@ def values(bootstrap: str, partition: int, count: int) -> list[bytes]:
 def test_the_version_of_transactions_is_raised_and_lowered_under_load(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    command = [*java_or_skip(tmp_path, version=KRAFT_VERSION), str(DRIVER)]
+    command = driver_or_skip(tmp_path, "SteadyTransactions", KRAFT_VERSION)
     brokers = cluster.start(3, {**SETTINGS, "transaction.version": "1"})
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic("t", 2, 3)])

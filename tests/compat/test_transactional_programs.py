@@ -7,31 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import BROKER, KRAFT_VERSION, TOOLS, VERSION
+from benchmarks.apache_kafka import KRAFT_VERSION, TOOLS, VERSION
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import class_path, driver_or_skip
+from tests.compat.java_programs import QUIET, run_tool
 from tests.integration.test_hanging_transactions import lose_what_it_coordinates
 
 kafka = pytest.importorskip("confluent_kafka")
 
-DRIVERS = Path(__file__).parent / "drivers"
-QUIET = """\
-log4j.rootLogger=WARN, stderr
-log4j.appender.stderr=org.apache.log4j.ConsoleAppender
-log4j.appender.stderr.Target=System.err
-log4j.appender.stderr.layout=org.apache.log4j.SimpleLayout
-"""
-"""Settings of Kafka's log, so that standard output is the driver's."""
 JAVA_TIMEOUT_S = 500
+TOOL = "org.apache.kafka.tools.TransactionsCommand"
 WAIT_S = 120
-
-
-def command_of(directory: Path, driver: str, version: str, artifacts: str = BROKER) -> list[str]:
-    """The command that runs a driver. Skips the test before a broker is started if there is no Kafka."""
-    command = java_or_skip(directory, version=version, artifacts=artifacts)
-    (directory / "log4j.properties").write_text(QUIET)
-    return [*command, str(DRIVERS / driver)]
 
 
 def printed(command: list[str]) -> list[str]:
@@ -44,7 +31,8 @@ def printed(command: list[str]) -> list[str]:
 @pytest.mark.parametrize("version", [VERSION, KRAFT_VERSION])
 def test_a_java_program_copies_fences_and_describes(cluster: Cluster, tmp_path: Path, version: str) -> None:
     """Records and offsets of a group, committed and aborted; a producer that is fenced; the admin client."""
-    command = command_of(tmp_path, "CopyInTransactions.java", version)
+    command = driver_or_skip(tmp_path, "CopyInTransactions", version)
+    (tmp_path / "log4j.properties").write_text(QUIET)
     broker = cluster.start()[0]
     with Admin({"bootstrap.servers": broker.address}) as admin:
         admin.create_topics([NewTopic("read", 3, 1), NewTopic("written", 3, 1)])
@@ -64,9 +52,9 @@ def test_a_java_program_copies_fences_and_describes(cluster: Cluster, tmp_path: 
     ]
 
 
-def test_kafkas_tool_shows_transactions_and_aborts_one_that_hangs(cluster: Cluster, tmp_path: Path) -> None:
+def test_kafkas_tool_shows_transactions_and_aborts_one_that_hangs(cluster: Cluster) -> None:
     """It hangs because its coordinator has lost its log."""
-    command = command_of(tmp_path, "TransactionsTool.java", VERSION, TOOLS)
+    jars = class_path(VERSION, TOOLS)
     broker = cluster.start(1, {"transaction.state.log.num.partitions": "1"})[0]
     with Admin({"bootstrap.servers": broker.address}) as admin:
         admin.create_topics([NewTopic("journal", 2, 1)])
@@ -86,10 +74,11 @@ def test_kafkas_tool_shows_transactions_and_aborts_one_that_hangs(cluster: Clust
         ("abort", *at, "--start-offset", "0"),
         search,
     ]
-    words = [word for each in commands for word in (*each, ",")][:-1]
-    parts = "\n".join(printed([*command, broker.address, *words])).split("# ")[1:]
-    tables = [[line.split("\t") for line in part.splitlines()[1:-1]] for part in parts]
-    assert [part.splitlines()[-1] for part in parts] == ["= 0"] * len(commands)
+    tables = []
+    for each in commands:
+        done = run_tool(jars, TOOL, "--bootstrap-server", broker.address, *each)
+        assert done.status == 0, done
+        tables.append([line.split("\t") for line in done.output.splitlines()])
     listed, described, producers, before, _, after = [
         [[cell.strip() for cell in row] for row in table[1:]] for table in tables
     ]

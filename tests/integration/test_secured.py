@@ -45,7 +45,7 @@ from holdfast_log.protocol.sasl.scram import SCRAM_MECHANISMS
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.certificates import BOTH_NAMES, Authority
 from tests.cluster import Cluster
-from tests.compat.apache_kafka import java_or_skip
+from tests.compat.apache_kafka import driver_or_skip
 from tests.integration import clients
 from tests.integration.test_sasl import key_file, token
 from tests.integration.waiting import until
@@ -55,7 +55,6 @@ CERTIFICATE = "certificate"
 WAYS = (*MECHANISMS, CERTIFICATE)
 """How a client proves who it is: by a mechanism of SASL, or by the certificate that it shows."""
 PASSWORD = "correct horse, battery=staple"
-DRIVER = Path(__file__).parents[1] / "compat" / "drivers" / "Secured.java"
 USERS = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" '
     f'password="of brokers" user_broker="of brokers" user_alice="{PASSWORD}";'
@@ -317,7 +316,7 @@ def test_aiokafka(secured: Secured, way: str) -> None:
 def said_by_java(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What Java prints for each way. One program goes all of them: its start takes most of the time."""
     directory = tmp_path_factory.mktemp("java")
-    command = java_or_skip(directory)
+    command = driver_or_skip(directory, "Secured")
     files = {str(directory / f"{way}.properties"): way for way in WAYS}
     pairs = []
     for file, way in files.items():
@@ -327,7 +326,7 @@ def said_by_java(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> 
         f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(secured.directory / 'token').as_uri()}"
     )
     done = subprocess.run(
-        [command[0], allowed_urls, *command[1:], str(DRIVER), "closed", "open-java", *pairs],
+        [command[0], allowed_urls, *command[1:], "closed", "open-java", *pairs],
         capture_output=True,
         text=True,
         timeout=500,
