@@ -11,7 +11,7 @@ Installs what it needs (scripts/install.sh --with-tests, kcat, Chromium and Prom
 second environment with kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first check that fails.
 Arguments are passed to pytest: scripts/test.sh tests/protocol -k records
 Without arguments the tests of appends and fetches run once more before, in Python alone (HOLDFAST_PURE_PYTHON).
-On two cores, three tests run at a time; -n 0 runs them one by one.
+On two cores, four tests run at a time; -n 0 runs them one by one.
 
 The tests start ZooKeeper and brokers of their own, on free loopback ports, and stop them.
 END
@@ -91,7 +91,7 @@ printf 'ruff check\n'
 "$python" -m ruff check
 printf 'ruff format --check\n'
 "$python" -m ruff format --check
-# Python and pytest compile each module once here; three processes at a time would each compile all of them. The time of
+# Python and pytest compile each module once here; several processes at a time would each compile all of them. The time of
 # this file is that of the last run.
 compiled=var/tests-compiled
 if [[ $# -eq 0 && (! -e $compiled || -n $(find tests benchmarks holdfast_log -name '*.py' -newer "$compiled")) ]]; then
@@ -102,8 +102,8 @@ if [[ $# -eq 0 && (! -e $compiled || -n $(find tests benchmarks holdfast_log -na
         { tail -n 100 "$work/collected"; exit 1; }
     mv "$work/now" "$compiled"
 fi
-# Three at a time on two cores: tests that start brokers mostly wait.
-at_a_time=$((($(nproc) * 3 + 1) / 2))
+# Four at a time on two cores: tests that start brokers or Java mostly wait.
+at_a_time=$(($(nproc) * 2))
 if [[ $# -eq 0 ]]; then
     printf 'pytest, appends and fetches with nothing compiled\n'
     (

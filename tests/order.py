@@ -28,7 +28,7 @@ SECONDS = {
     "tests/integration/test_procedures.py": 110,
     "tests/integration/test_upgrade.py": 80,
     "tests/packaging/": 40,
-    "tests/pipeline/": 200,
+    "tests/pipeline/": 300,
     "tests/sim/test_simulation.py": 90,
     "tests/soak/": 50,
     "tests/takeovers/": 20,
