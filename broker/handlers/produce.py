@@ -130,13 +130,16 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         return self._shortcut(lambda connection, topic: may(connection, write, kind, topic))
 
     def _shortcut(self, may_write: Callable[[ServerConnection, str], bool] | None) -> Shortcut | None:
-        if not usual_append.is_compiled():
+        if not usual_append.are_known():
             return None
         usual = usual_append.UsualAppends(self.replicas, self.held_requests, may_write)
+        is_compiled = usual_append.is_compiled()
 
         def append(
             connection: ServerConnection, frame: memoryview, version: int, position: int, correlation_id: int
         ) -> list[Part] | Begun | None:
+            if not is_compiled:
+                connection.may_take_long()
             try:
                 answer = usual.append(connection, frame, version, position, correlation_id)
             except Exception as error:
@@ -191,7 +194,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             self._refuse(context, request)
         appends = []
         size = 0
-        may_need_work = self.held_requests.are_any
+        may_need_work = bool(self.held_requests.queues)
         may_begin = False
         if request.transactional_id is not None:
             context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)

@@ -83,13 +83,14 @@ UNUSUAL: tuple[Callable[[PartitionProduceData, int], None], ...] = (
 
 
 class Counted:
-    """Counts the requests that the compiled function carried out, and those that it left to Python."""
+    """Counts the requests that the function carried out, and those that it left to the handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, append: Callable[..., Any]) -> None:
         self.done = self.left = 0
+        self._append = append
 
     def append(self, *arguments: Any) -> Any:
-        answer = compiled.append(*arguments)
+        answer = self._append(*arguments)
         if answer is None:
             self.left += 1
         else:
@@ -98,13 +99,19 @@ class Counted:
 
 
 class Twins(TwinBrokers):
-    """Two brokers that append the same: the first by the compiled function, the other never."""
+    """Two brokers that append the same: the first by the compiled function, or another `append`, the other by
+    the handler."""
 
     def __init__(
-        self, directory: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any] | None = None
+        self,
+        directory: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        config: dict[str, Any] | None = None,
+        append: Callable[..., Any] | None = None,
     ) -> None:
-        self.counted = Counted()
+        self.counted = Counted(append or compiled.append)
         super().__init__(directory, monkeypatch, usual_append, self.counted, state_of, 2, config)
+        monkeypatch.setattr(usual_append, "_in_python", None)
 
     def send(self, frame: bytes, number: int = 0) -> list[bytes]:
         """Send a frame on the connection of that number. Returns the answers, the same of both."""

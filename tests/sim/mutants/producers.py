@@ -120,7 +120,7 @@ def _append_the_first_before_the_others_are_looked_at() -> Sequence[Patch]:
                 self.replicas.append([first], request.acks, origin)
         return answer
 
-    return [(usual_append, "is_compiled", lambda: True), (UsualAppends, "append", mutant)]
+    return [(usual_append, "are_known", lambda: True), (UsualAppends, "append", mutant)]
 
 
 RARE = (

@@ -1,0 +1,179 @@
+"""The short way in Python and the handler answer a produce request the same, whatever is sent, and leave the
+same logs behind."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast_log.broker.replication import usual_append
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import join_parts
+from holdfast_log.protocol.headers import encode_request, encode_response, request_fields
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.plain_produce import (
+    acknowledgement_in_python,
+    encode_acknowledgement,
+    plain_request,
+)
+from holdfast_log.protocol.schema import encode
+from tests.broker.replication.drawn_appends import Requests, Twins, frame_of, logs_of
+from tests.broker.world import World, follow, only_produced, produce_request
+from tests.models.batches import batch
+
+CONFIGS: list[dict[str, Any]] = [
+    {},
+    {"min.insync.replicas": 2, "segment.bytes": 2000},
+    {"flush.messages": 3, "index.interval.bytes": 0, "max.message.bytes": 400},
+    {"check.expected.offsets": True},
+    {"flush.before.ack": True},
+    {"message.timestamp.type": "LogAppendTime"},
+]
+
+
+def twins_in(directory: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any] | None = None) -> Twins:
+    return Twins(directory, monkeypatch, config, usual_append.append_in_python)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_both_answer_the_same_and_leave_the_same_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]
+) -> None:
+    rng = random.Random(str(config))
+    twins, requests = twins_in(tmp_path, monkeypatch, config), Requests(rng)
+    for topic in ("t", "u"):
+        for index in (0, 1):
+            replicas = (1, 2) if (topic, index) == ("t", 0) else (1,)
+            twins.both(
+                lambda world, place=(topic, index), replicas=replicas: world.assign(  # type: ignore[misc]
+                    *place, replicas=replicas, isr=replicas
+                )
+            )
+    epoch = 0
+    for _ in range(250):
+        twins.both(lambda world: world.clock.advance(0.1))
+        frame, number, kind = requests.draw(twins.worlds[0].now_ms()), rng.randrange(2), rng.random()
+        twins.send(frame, number)
+        if kind < 0.03:
+            epoch += 1
+            led_by, isr = rng.choice((1, 1, 2)), rng.choice(((1, 2), (1,)))
+            twins.both(
+                lambda world, epoch=epoch, led_by=led_by, isr=isr: world.assign(  # type: ignore[misc]
+                    "t", 0, leader=led_by, leader_epoch=epoch, replicas=(1, 2), isr=isr
+                )
+            )
+        elif kind < 0.05:
+            twins.both(lambda world: world.set_lease(is_held=not world.holds_lease))
+        elif kind < 0.3:
+            twins.both(caught_up)
+        twins.answers()
+        twins.reopen()
+    for world in twins.worlds:
+        world.clock.advance(1)
+    twins.answers()
+    short, long = map(logs_of, twins.worlds)
+    assert short == long
+    assert twins.counted.done > 10
+    assert twins.counted.left > 10
+
+
+def caught_up(world: World) -> None:
+    """Have broker 2 fetch all of t-0, if this broker leads it."""
+    partition = world.replicas.partition("t", 0)
+    if partition.leader == 1:
+        follow(world, partition.log.log_end_offset)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", range(3, 13))
+def test_a_request_of_one_partition_is_carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, acks: int
+) -> None:
+    twins = twins_in(tmp_path, monkeypatch)
+    twins.both(lambda world: world.assign("t"))
+    for values in (batch(b"a", b"b"), batch(b"x" * 200)):
+        twins.send(frame_of(produce_request("t", values, acks=acks), version))
+    assert (twins.counted.done, twins.counted.left) == (2, 0)
+
+
+def test_a_request_of_a_partition_that_has_an_owner_is_left_to_the_handler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Owned:
+        def admit(self, origin: object, acks: int) -> None:
+            return None
+
+    twins = twins_in(tmp_path, monkeypatch)
+    twins.both(lambda world: world.assign("t"))
+    for world in twins.worlds:
+        monkeypatch.setattr(world.replicas.partition("t", 0), "admission", Owned())
+    twins.send(frame_of(produce_request("t", batch(b"a"), acks=1)))
+    assert (twins.counted.done, twins.counted.left) == (0, 1)
+
+
+def test_it_is_the_way_of_a_broker_without_anything_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def noted(*arguments: Any) -> Any:
+        answer = usual_append.append_in_python(*arguments)
+        asked.append(answer)
+        return answer
+
+    monkeypatch.setattr(usual_append, "_compiled", None)
+    monkeypatch.setattr(usual_append, "_in_python", noted)
+    world = World(tmp_path)
+    world.assign("t")
+    client = world.client()
+    assert only_produced(client.call(produce_request("t", batch(b"a"), acks=1))).error_code == ErrorCode.NONE
+    assert len(asked) == 1 and isinstance(asked[0], list)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("topic", ["", "t", "x" * 126, "x" * 127, "x" * 128, "x" * 249, "\u00e9" * 40])
+def test_an_acknowledgement_is_the_same_as_encoded_from_its_message(version: int, topic: str) -> None:
+    for index in (0, 1, 128, 0x808080, 2**31 - 1):
+        for numbers in ((0, -1, 0), (2**62, 1_700_000_000_000, 12), (2**63 - 1, 2**63 - 1, 2**63 - 1)):
+            row = (topic, index, *numbers)
+            expected = encode_response(acknowledgement_in_python([row]), version, -7)
+            assert encode_acknowledgement(version, -7, row) == expected
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_a_request_is_read_as_it_was_written_and_no_other_is(version: int) -> None:
+    def read(request: ProduceRequest, cut: int = 0, rest: bytes = b"") -> object:
+        frame = join_parts(encode_request(request, version, 7, "test"))[4:]
+        whole = memoryview(bytearray(frame[: len(frame) - cut] + rest))
+        return plain_request(whole, version, request_fields(whole)[-1])
+
+    def of(*names: TopicProduceData, transactional_id: str | None = None) -> ProduceRequest:
+        return ProduceRequest(
+            acks=-1, timeout_ms=9, topic_data=list(names), transactional_id=transactional_id
+        )
+
+    def named(name: str, *records: bytes | None) -> TopicProduceData:
+        rows = [PartitionProduceData(index=5 + at, records=each) for at, each in enumerate(records)]
+        return TopicProduceData(name=name, partition_data=rows)
+
+    for size in (0, 1, 126, 127, 128, 20_000):
+        assert read(of(named("t", b"r" * size))) == (-1, 9, "t", 5, b"r" * size)
+    usual = of(named("t", b"record"))
+    left = [
+        of(),
+        of(named("t")),
+        of(named("t", None)),
+        of(named("t", b"a", b"b")),
+        of(named("t", b"a"), named("u", b"b")),
+        of(named("t", b"a"), transactional_id="mine"),
+    ]
+    if version >= 9:
+        row = PartitionProduceData(index=0, records=b"a", expected_offset=0)
+        left.append(of(TopicProduceData(name="t", partition_data=[row])))
+    assert [read(each) for each in left] == [None] * len(left)
+    assert read(usual, rest=b"\0") is None
+    for cut in range(1, len(encode(usual, version))):
+        assert read(usual, cut) is None
