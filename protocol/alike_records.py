@@ -105,6 +105,9 @@ def pass_alike(
     deltas = _deltas(view, time_at, place_at, end, size)
     if deltas is None:
         return None
+    if len(deltas) == 1:
+        timestamp = base_timestamp + (deltas[0] >> 1)
+        return end, index + count, key != 1, timestamp, index, timestamp, index
     most, least = max(deltas), min(deltas)
     return (
         end,
@@ -122,9 +125,9 @@ def _deltas(view: memoryview, at: int, after: int, end: int, size: int) -> Seque
     if all are the same. None if one of them is negative, or has another number of bytes."""
     firsts = view[at:end:size].tobytes()
     if after - at == 1:
-        if firsts.translate(None, _ONLY_BYTES):
-            return None
-        return firsts[:1] if firsts.count(firsts[0]) == len(firsts) else firsts
+        if firsts.count(firsts[0]) == len(firsts):
+            firsts = firsts[:1]
+        return None if firsts.translate(None, _ONLY_BYTES) else firsts
     seconds = view[at + 1 : end : size].tobytes()
     if firsts.translate(None, _FIRST_BYTES) or not seconds.isascii():
         return None

@@ -209,13 +209,13 @@ def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> 
     except struct.error:
         _refuse_old_format(buffer, position)
         raise corrupt(f"{len(buffer) - position} bytes are too few for a batch header") from None
-    header = _new_tuple(BatchHeader, values)
-    if header.magic != MAGIC:
+    _, _, length, _, magic, _, _, _, _, _, _, _, _, _ = values
+    if magic != MAGIC:
         _refuse_old_format(buffer, position)
-        raise corrupt(f"unknown message format {header.magic}")
-    if header.length < HEADER_SIZE - LOG_OVERHEAD:
-        raise corrupt(f"a batch length of {header.length} is impossible")
-    return header
+        raise corrupt(f"unknown message format {magic}")
+    if length < HEADER_SIZE - LOG_OVERHEAD:
+        raise corrupt(f"a batch length of {length} is impossible")
+    return _new_tuple(BatchHeader, values)
 
 
 def _refuse_old_format(buffer: Buffer, position: int) -> None:
@@ -276,33 +276,36 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
     `max_bytes` is the size of the largest allowed batch (`max.message.bytes`). Raises BrokerError:
     MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (checksum), UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD.
     """
-    size = header.length + LOG_OVERHEAD
+    # Read together, because each read of a named tuple's field is a call.
+    (
+        _, _, length, _, _, _, attributes, last_offset_delta, _, _,
+        producer_id, producer_epoch, base_sequence, record_count,
+    ) = header  # fmt: skip
+    size = length + LOG_OVERHEAD
     if size > max_bytes:
         raise error_for(
             ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes; at most {max_bytes} are allowed"
         )
     if not has_valid_crc(buffer, header):
         raise corrupt(f"the CRC-32C of the batch at byte {header.position} does not match its header")
-    compression = header.attributes & COMPRESSION_MASK
+    compression = attributes & COMPRESSION_MASK
     if compression > _LAST_CODEC:
         raise error_for(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {compression}")
-    record_count = header.record_count
-    if record_count <= 0 or record_count != header.last_offset_delta + 1:
-        raise _invalid(f"{record_count} records do not fit the last offset delta {header.last_offset_delta}")
+    if record_count <= 0 or record_count != last_offset_delta + 1:
+        raise _invalid(f"{record_count} records do not fit the last offset delta {last_offset_delta}")
     if not compression and record_count * _MIN_RECORD_SIZE > size - HEADER_SIZE:
         raise _invalid(f"{record_count} records do not fit in {size - HEADER_SIZE} bytes")
-    if header.producer_id < 0:
-        if header.producer_id != NO_PRODUCER_ID:
-            raise _invalid(f"producer id {header.producer_id} is negative")
-        if header.attributes & TRANSACTIONAL:
+    if producer_id < 0:
+        if producer_id != NO_PRODUCER_ID:
+            raise _invalid(f"producer id {producer_id} is negative")
+        if attributes & TRANSACTIONAL:
             raise _invalid("a transactional batch has no producer id")
-    elif header.producer_epoch < 0 or (
+    elif producer_epoch < 0 or (
         # Coordinators number neither markers nor the offsets that groups commit in transactions.
-        header.base_sequence < 0 and not header.attributes & (_CONTROL | TRANSACTIONAL)
+        base_sequence < 0 and not attributes & (_CONTROL | TRANSACTIONAL)
     ):
         raise _invalid(
-            f"producer {header.producer_id} has a negative epoch or sequence: {header.producer_epoch}, "
-            f"{header.base_sequence}"
+            f"producer {producer_id} has a negative epoch or sequence: {producer_epoch}, {base_sequence}"
         )
 
 

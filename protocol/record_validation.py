@@ -75,7 +75,11 @@ def validate_in_python(data: Buffer, record_count: int, base_timestamp: int) -> 
                 break
             start = index
             position, index, has_keys, most, most_at, least, least_at = alike
-            extremes = _with(_with(extremes, most, most_at), least, least_at)
+            extremes = (
+                _with(_with(extremes, most, most_at), least, least_at)
+                if start
+                else (most, most_at, least, least_at)  # None of them is negative.
+            )
             if not has_keys:
                 missing_keys += index - start
                 missing.extend(range(start, min(index, MISSING_KEYS_MAX)))

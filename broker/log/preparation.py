@@ -19,7 +19,13 @@ from holdfast_log.broker.log.producer_entry import AppendedBatch
 from holdfast_log.broker.log.recompression import recompressed
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.validation import Examined, ExcessiveRecordsError, check_times, examine
-from holdfast_log.protocol.batches import NO_SEQUENCE, BatchHeader, is_compressed, set_max_timestamp
+from holdfast_log.protocol.batches import (
+    COMPRESSION_MASK,
+    NO_SEQUENCE,
+    BatchHeader,
+    is_compressed,
+    set_max_timestamp,
+)
 from holdfast_log.protocol.control_records import end_marker_of
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.plain_produce import plain_header
@@ -69,7 +75,9 @@ def prepare_append(
             settings.message_timestamp_before_max_ms,
             settings.message_timestamp_after_max_ms,
         )
-        if plain is not None and (not plain.compression or _is_sound(examined, plain, settings, now_ms)):
+        if plain is not None and (
+            not plain.attributes & COMPRESSION_MASK or _is_sound(examined, plain, settings, now_ms)
+        ):
             # Most batches. The others, and all that is wrong, are for the checks below.
             headers = [plain]
             duplicate = None if plain.producer_id < 0 else log.producers.check(headers)

@@ -67,9 +67,16 @@ class Outgoing:
 
         Raises OSError if the connection is broken or the file cannot be read, and SliceTooLong.
         """
-        head = self.parts[0]
+        parts = self.parts
+        head = parts[0]
         try:
-            if isinstance(head, FileSlice):
+            if type(head) is bytes and len(parts) == 1 and not self._head_sent:
+                # A short answer, as most are. It is sent as a whole but for rare cases.
+                sent = sock.send(head)
+                if sent == len(head):
+                    parts.clear()
+                    return sent
+            elif isinstance(head, FileSlice):
                 sent = _send_slice(fd, head, self._head_sent)
             else:
                 sent = self._send_memory(sock)

@@ -48,9 +48,12 @@ class Division:
 def division_of(handler: _AnyHandler, request: Request[Any]) -> Division | None:
     """How the request is handled in parts if it has so many rows; None if it is handled as a whole."""
     for paths in handler.parts:
-        rows = getattr(request, paths.asked[0])
+        outermost, *inner = paths.asked
+        rows = getattr(request, outermost)
         if rows:
-            return _division(handler, request, paths) if _count(rows, paths.asked[1:]) > PART_ROWS else None
+            if len(rows) == 1 and len(inner) == 1 and len(getattr(rows[0], inner[0]) or ()) <= PART_ROWS:
+                return None  # As most requests are.
+            return _division(handler, request, paths) if _count(rows, tuple(inner)) > PART_ROWS else None
     return None
 
 
