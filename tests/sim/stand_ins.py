@@ -156,7 +156,7 @@ STAND_INS = (
     ),
     StandIn(
         "_usual_append",
-        ((usual_append, "_compiled", None),),
+        ((usual_append, "_compiled", None), (usual_append, "_in_python", None)),
         (
             produce_handler, appends, replicas, partition, preparation, append, log, producer_entry,
             producer_state, epochs, segment, segment_indexes, traffic,
