@@ -68,6 +68,7 @@ class Listeners:
         secure: Mapping[str, Network] | None = None,
         guard: Callable[[ServerConnection], None] | None = None,
         sending: SendingTurn | None = None,
+        rotation: Rotation | None = None,
     ) -> None:
         self._secure = secure or {}
         self._pace = pace
@@ -79,7 +80,7 @@ class Listeners:
         self._refusals = Refusals(
             clock, self._log, RefusalPace(delay_max_s=limits.refused_delay_ms_max / 1000)
         )
-        self._rotation = Rotation(clock)
+        self._rotation = rotation or Rotation(clock)
         self._sending = sending or SendingTurn()
         self.accepted = 0
         self.refused = 0

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 from twisted.internet.defer import Deferred, gatherResults
 
 from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.requests.handler import RequestContext
 from holdfast_log.broker.setting_groups import settings_group
@@ -68,16 +69,20 @@ class AnswerAbandoned(BrokerError):
 
 
 class LongAnswers:
-    """Makes the long answers of a broker, a few rows of one of them in each turn of the reactor.
+    """Makes the long answers of a broker, a few rows of one of them in each turn of the reactor: as many as
+    fit into a slice of the `rotation`, which they share with all else that can wait.
 
     Short answers are made at once, as long as those made since the last turn are short together. An answer
     that waits for a turn holds its connection: what an answer needs before its first row is kept for one
     request of each connection, not for all that it has sent ahead.
     """
 
-    def __init__(self, clock: Clock, limits: AnswerLimits | None = None) -> None:
+    def __init__(
+        self, clock: Clock, limits: AnswerLimits | None = None, rotation: Rotation | None = None
+    ) -> None:
         self.limits = limits or AnswerLimits()
         self._clock = clock
+        self._rotation = rotation or Rotation(clock)
         self._spent_bytes = 0  # by answers made at once, since the last turn
         self._active: deque[LongAnswer] = deque()
         self._waiting: dict[int, deque[LongAnswer]] = {}  # by connection, those served last at the end
@@ -128,7 +133,7 @@ class LongAnswers:
 
     def may_go_on(self, price: int) -> bool:
         """Whether rows of this price can be made at once; they then count as made."""
-        if self._spent_bytes + price > TURN_BYTES and self._spent_bytes:
+        if self._spent_bytes and (self._spent_bytes + price > TURN_BYTES or self._rotation.is_over):
             return False
         self._spent_bytes += price
         return True
@@ -163,7 +168,7 @@ class LongAnswers:
     def _schedule(self) -> None:
         if not self._has_turn and (self._active or self._waiting):
             self._has_turn = True
-            self._clock.callLater(0, self._take_turn)
+            self._rotation.call(self._take_turn)
 
     def _take_turn(self) -> None:
         """Let one answer make its next rows. The others follow in later turns, in rotation."""

@@ -1,7 +1,7 @@
 """Requests of many rows, handled a few rows at a time.
 
 A handler whose rows do not depend on one another says where they are (`Handler.parts`). A request of more
-than `PART_ROWS` of them is then handled as if it were many requests, one in each turn of the reactor, and
+than `PART_ROWS` of them is then handled as if it were many requests, a few in each turn of the reactor, and
 their answers make one. The work of a turn stays the same however long a request is, and the rows of the
 answer are priced and encoded as all long answers are (`LongAnswers`).
 """
@@ -23,14 +23,15 @@ from holdfast_log.broker.requests.handler import Handler, InnerContext, RequestC
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError
 
-PART_ROWS = 100
-"""Maximum number of rows handled in one turn. The dearest take 50 µs each: an offset that is committed."""
+PART_ROWS = 25
+"""Maximum number of rows handled at once. The dearest take 50 µs each: an offset that is committed."""
 
-PART_BYTES = 1024
-"""Requests with fewer bytes are not looked at: they have few rows."""
+PART_BYTES = 4 * PART_ROWS
+"""Requests with fewer bytes are not looked at: a row has as many as a number."""
 
 PART_PRICE = PART_ROWS * 128
-"""The price of a part in a turn: far more than its bytes, since its rows are handled as well as encoded."""
+"""The price of a part in a turn: far more than its bytes, since its rows are handled as well as encoded. Two
+are handled in a turn at most, and the second only if the first was quick (`Rotation.is_over`)."""
 
 _AnyHandler: TypeAlias = "Handler[Any, Any]"
 _Place: TypeAlias = tuple[Any, ...]
@@ -75,7 +76,7 @@ def _division(handler: _AnyHandler, request: Request[Any], paths: RowPaths) -> D
     try:
         return Division(paths) if handler.is_divisible(request) else None
     except BrokerError as error:
-        return Division(paths, error)
+        return Division(paths, error.with_traceback(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +167,10 @@ def _begin(
 ) -> _Begun:
     """Have the part handled, or refused."""
     context = _PartContext(whole)
+    if refusal is not None:
+        # It is not raised: an error that is raised for each part keeps the frames of all of them.
+        return _Begun(context, part, _refused(context, handler, part, refusal))
     try:
-        if refusal is not None:
-            raise refusal
         given = handler.handle(context, part)
     except BrokerError as error:
         return _Begun(context, part, _refused(context, handler, part, error))

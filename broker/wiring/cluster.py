@@ -21,6 +21,7 @@ from holdfast_log.broker.network.handshake import NONCE_BYTES, CallerHandshake
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.listener import ListenerLimits, Listeners
 from holdfast_log.broker.network.outbound import ChannelSettings
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.connection_rates import ConnectionRates
 from holdfast_log.broker.replication.settings import ReplicationSettings
@@ -112,6 +113,7 @@ class ClusterParts:
     first_update: FirstUpdate
     dispatcher: Dispatcher
     answers: LongAnswers
+    rotation: Rotation
     listeners: Listeners
     peers: Peers
     controller_peers: Peers
@@ -151,7 +153,8 @@ def build_cluster(
     settings = read_group(ClusterSettings, parts.static)
     broker_id = identity.broker_id
     repeated_log = RepeatedLog(around.clock)
-    answers = LongAnswers(around.clock, read_group(AnswerLimits, parts.static))
+    rotation = Rotation(around.clock)
+    answers = LongAnswers(around.clock, read_group(AnswerLimits, parts.static), rotation)
     dispatcher = Dispatcher(
         repeated_log,
         settings.request_elements_max,
@@ -160,7 +163,7 @@ def build_cluster(
         parted=PartedRequests(answers),
         clock_s=around.clock.seconds,
     )
-    listeners = _listeners(around, parts, admission, dispatcher, repeated_log, rates, gates)
+    listeners = _listeners(around, parts, admission, dispatcher, repeated_log, rates, gates, rotation)
     handshakes = _handshakes(around, identity, admission)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
@@ -178,6 +181,7 @@ def build_cluster(
         first_update=FirstUpdate(metadata, around.clock),
         dispatcher=dispatcher,
         answers=answers,
+        rotation=rotation,
         listeners=listeners,
         peers=peers,
         controller_peers=controller_peers,
@@ -208,6 +212,7 @@ def _listeners(
     log: RepeatedLog,
     rates: ConnectionRates,
     gates: SaslGates,
+    rotation: Rotation,
 ) -> Listeners:
     limits = read_group(ListenerLimits, parts.static)
     return Listeners(
@@ -223,6 +228,7 @@ def _listeners(
         secure=around.secure,
         guard=gates.guard,
         sending=around.sending,
+        rotation=rotation,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from functools import partial
 
 from holdfast_log.broker.cleaning.cleaner import Cleaner
 from holdfast_log.broker.cleaning.settings import CleanerSettings
@@ -104,9 +103,7 @@ def build_replication(
         metadata,
         read_group(ReplicaLimits, settings),
         isr_proposals.propose,
-        FetchSessions(
-            around.random.getrandbits, partial(clock.callLater, 0), read_group(SessionLimits, settings)
-        ),
+        FetchSessions(around.random.getrandbits, cluster.rotation.call, read_group(SessionLimits, settings)),
         around.date_ms,
         right,
         Introducing(cluster.handed_out_ids.refusal),

@@ -87,6 +87,10 @@ def counted_twice(self: RecordSizes, key: Any, sizes: Mapping[str, int]) -> None
     _put(self, key, sizes)
 
 
+def call_apart(self: Rotation, function: Callable[[], None]) -> None:
+    self._clock.callLater(0, function)
+
+
 def enqueue_at_once(self: Rotation, connection: Any) -> None:
     self._line.append(connection)
     if not self._is_due:
@@ -94,6 +98,16 @@ def enqueue_at_once(self: Rotation, connection: Any) -> None:
 
 
 MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
+    "long answers have time of their own between two looks at the sockets": (
+        Rotation, "call", call_apart, of_rotation.test_all_that_can_wait_takes_one_turn_together,
+    ),
+    "a long answer goes on between the same two looks at the sockets": (
+        Rotation, "enqueue_next", Rotation.enqueue,
+        of_rotation.test_work_of_the_next_turn_waits_for_a_look_at_the_sockets,
+    ),
+    "rows of an answer, and parts of a request, go on after their slice": (
+        Rotation, "is_over", False, of_parts.test_a_part_that_took_long_ends_the_turn,
+    ),
     "an answer may have any length": (
         LongAnswer, "reserve", lambda self, price: True,
         of_answers.test_what_is_beyond_the_limit_of_an_answer_is_refused,

@@ -10,7 +10,8 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
-from holdfast_log.broker.requests.answers import AnswerLimits, LongAnswers
+from holdfast_log.broker.network.rotation import TURN_S
+from holdfast_log.broker.requests.answers import ROW_BYTES, TURN_BYTES, AnswerLimits, LongAnswers
 from holdfast_log.broker.requests.dispatch import AnyHandler, Dispatcher
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
@@ -19,7 +20,7 @@ from holdfast_log.broker.requests.handler import (
     RequestContext,
     RowPaths,
 )
-from holdfast_log.broker.requests.parts import PART_ROWS, PartedRequests
+from holdfast_log.broker.requests.parts import PART_PRICE, PART_ROWS, PartedRequests
 from holdfast_log.broker.wiring.handlers import HandlerType, handler_types
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import Request
@@ -37,7 +38,9 @@ from holdfast_log.protocol.messages.list_offsets import (
 )
 from tests.models.wires import FakeWire
 
-ROWS = 5 * PART_ROWS + 7
+ROWS = 20 * PART_ROWS + 7
+PARTS = TURN_BYTES // (PART_PRICE + ROW_BYTES)
+"""Of a request, in one turn: so many, and no more once the time of a slice is over."""
 WITH_OWN_LIMITS = {"Fetch", "Renew", "Release", "Resume"}
 """They bound the work of a request by its bytes, by limits of their own, or by what a connection may hold."""
 
@@ -127,13 +130,19 @@ class World:
     def turns(self) -> int:
         """Take turns of the reactor until none is due. Returns their number."""
         count = 0
-        while due := [call for call in self.clock.calls if call.getTime() <= self.clock.seconds()]:
-            self.clock.calls.remove(due[0])
-            due[0].called = 1
-            due[0].func(*due[0].args, **due[0].kw)
+        while self.turn():
             count += 1
             assert count < TURNS_MAX, "the reactor has something to do without an end"
         return count
+
+    def turn(self) -> bool:
+        """Take one turn, if any is due."""
+        due = [call for call in self.clock.calls if call.getTime() <= self.clock.seconds()]
+        for call in due[:1]:
+            self.clock.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
+        return bool(due)
 
     def answered(self) -> list[ListOffsetsResponse]:
         version = ListOffsetsRequest.api.max_version
@@ -156,18 +165,35 @@ def test_a_long_request_is_handled_in_parts_and_answered_as_if_at_once() -> None
     world = World(handler)
     request = asking(("a", 3), ("b", ROWS), ("none", 0), ("c", 2))
     world.send(request)
-    assert len(handler.handled) == 1, "one part is handled in the turn in which the request arrives"
+    assert len(handler.handled) == PARTS, "a turn's work is handled in that in which the request arrives"
     world.turns()
     assert max(map(len, handler.handled)) == PART_ROWS
     assert sum(map(len, handler.handled)) == ROWS + 5
     assert world.answered() == [_answer(request, 0)]
 
 
-def test_each_part_has_a_turn_of_its_own() -> None:
+def test_few_parts_share_a_turn() -> None:
     handler = Looking()
     world = World(handler)
     world.send(asking(("b", ROWS)))
-    assert world.turns() >= ROWS // PART_ROWS
+    assert world.turns() >= ROWS // PART_ROWS // PARTS
+    assert PARTS * PART_ROWS <= 50
+
+
+def test_a_part_that_took_long_ends_the_turn() -> None:
+    def take_long() -> Deferred[None]:
+        world.clock.advance(TURN_S)
+        return succeed(None)
+
+    handler = Looking(take_long)
+    world = World(handler)
+    world.send(asking(("b", ROWS)))
+    counts = []
+    while not world.answered():
+        before = len(handler.handled)
+        world.turn()
+        counts.append(len(handler.handled) - before)
+    assert max(counts) == 1, counts
 
 
 def test_a_short_request_is_handled_at_once() -> None:
@@ -235,7 +261,7 @@ def test_a_part_that_waits_costs_no_turns() -> None:
 
     world = World(Looking(ready))
     world.send(asking(("b", 2 * PART_ROWS)))
-    assert world.turns() <= 1 and len(waiting) == 1
+    assert world.turns() <= 1 and len(waiting) == 1, "the second part is not begun before the first is done"
     waiting.pop().callback(None)
     world.turns()
     waiting.pop().callback(None)
@@ -276,7 +302,7 @@ def test_a_request_that_must_not_be_divided_is_refused_in_turns() -> None:
     world = World(handler)
     request = asking(("refused", ROWS))
     world.send(request)
-    assert world.turns() >= ROWS // PART_ROWS
+    assert world.turns() >= ROWS // PART_ROWS // PARTS
     assert not handler.handled
     assert world.answered() == [_answer(request, ErrorCode.POLICY_VIOLATION)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.connection import (
@@ -13,6 +14,9 @@ from holdfast_log.broker.network.connection import (
 )
 from holdfast_log.broker.network.rotation import SLICE_S, TURN_S, Rotation
 from holdfast_log.broker.network.turns import LONG_BYTES
+from holdfast_log.broker.requests.answers import LongAnswers
+from holdfast_log.broker.requests.handler import RequestContext
+from holdfast_log.protocol.messages.metadata import MetadataResponse
 from tests.models.wires import PEER, FakeWire
 
 LIMITS = ConnectionLimits(frame_bytes_max=1000, buffered_bytes_max=100_000, in_flight_requests_max=1000)
@@ -28,6 +32,8 @@ class Broker:
         self.request_s = REQUEST_S
         self.handled: list[int] = []
         """The connections' ids, in the order of their handled requests."""
+        self.spent: list[str] = []
+        """The steps of other work."""
 
     def connect(self) -> ServerConnection:
         connection = ServerConnection(
@@ -50,6 +56,20 @@ class Broker:
         began_s = self.clock.seconds()
         call.func()  # type: ignore[attr-defined]
         return self.clock.seconds() - began_s
+
+    def look(self) -> float:
+        """Take all calls that are due, as the reactor does before it looks at the sockets. Returns how long
+        they took."""
+        began_s = self.clock.seconds()
+        for call in [each for each in self.clock.getDelayedCalls() if each.getTime() <= began_s]:
+            self.clock.calls.remove(call)  # type: ignore[arg-type]
+            call.func()  # type: ignore[attr-defined]
+        return self.clock.seconds() - began_s
+
+    def spend(self, kind: str) -> None:
+        """Do one step of other work, which takes as long as a request."""
+        self.clock.rightNow += self.request_s  # type: ignore[attr-defined]
+        self.spent.append(kind)
 
     def _handle(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         self.clock.rightNow += self.request_s  # type: ignore[attr-defined]
@@ -96,6 +116,62 @@ def test_who_comes_later_waits_for_one_slice_of_each() -> None:
     while 9 not in broker.handled:
         broker.turn()
     assert len(broker.handled) - before <= 5 * round(SLICE_S / REQUEST_S) + round(TURN_S / REQUEST_S)
+
+
+def begin_long_answer(broker: Broker, answers: LongAnswers, rows: int) -> None:
+    """An answer each of whose rows takes as long as a request."""
+
+    async def make() -> None:
+        with answers.begin(RequestContext(0, "", None), MetadataResponse) as answer:
+            for _ in range(rows):
+                await answer.turn(0)
+                broker.spend("row")
+
+    ensureDeferred(make())
+
+
+def test_all_that_can_wait_takes_one_turn_together() -> None:
+    """Requests that were sent ahead, long answers, long decoding, and what closed connections leave."""
+    broker = Broker()
+    answers = LongAnswers(broker.clock, rotation=broker.rotation)
+    for number in range(3):
+        broker.flood(number, 60)
+        begin_long_answer(broker, answers, 60)
+        broker.rotation.call(lambda: broker.spend("left"))
+    looks = []
+    while broker.rotation.waiting:
+        looks.append(broker.look())
+    assert max(looks) <= TURN_S + REQUEST_S, looks
+    assert broker.spent.count("row") == 180 and broker.spent.count("left") == 3
+    assert len(broker.handled) == 180
+
+
+def test_an_answer_makes_no_row_once_its_slice_is_over() -> None:
+    broker = Broker()
+    answers = LongAnswers(broker.clock, rotation=broker.rotation)
+    begin_long_answer(broker, answers, 60)
+    broker.flood(0, 60)
+    while "row" in broker.spent and len(broker.handled) < 60:
+        broker.spent.clear()
+        broker.look()
+        assert broker.spent.count("row") <= TURN_S / REQUEST_S
+
+
+def test_work_of_the_next_turn_waits_for_a_look_at_the_sockets() -> None:
+    """A long answer takes one slice between two looks, even if nothing else waits."""
+    broker = Broker()
+    steps = []
+
+    def step() -> None:
+        steps.append(len(steps))
+        if len(steps) < 3:
+            broker.rotation.call(step)
+
+    broker.rotation.call(step)
+    for count in (1, 2, 3):
+        broker.look()
+        assert len(steps) == count
+    assert not broker.clock.getDelayedCalls()
 
 
 def test_a_client_that_waits_for_each_answer_waits_for_no_turn() -> None:
