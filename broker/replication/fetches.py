@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID, MetadataCache
 from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION
-from holdfast_log.broker.replication.long_fetch import BeginTurns, LongFetch
+from holdfast_log.broker.replication.long_fetch import BeginTurns, LongFetch, ReadingTurns
 from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_complete, read_kept, read_one
 from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
@@ -37,7 +38,7 @@ from holdfast_log.broker.replication.session_partitions import FetchReader, Fetc
 from holdfast_log.broker.replication.several_fetch import SeveralFetch, SeveralFetches
 from holdfast_log.broker.replication.usual_fetch import KeptFetch, MayReadTopic, UsualFetches
 from holdfast_log.broker.workers import Workers
-from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.frames import copy_small
 from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -48,6 +49,10 @@ _SOME_CONSUMER = FetchReader("", CONSUMER_ID)
 
 MayRead: TypeAlias = "Callable[[str], bool] | None"
 """Whether a reader may read the topic of a name. None: it may read all topics."""
+
+
+NAMED_AT_ONCE = 500
+"""Maximum number of partitions that a session of many takes over in one turn: each takes 1 to 2 µs."""
 
 
 class AnswersKept(NamedTuple):
@@ -145,7 +150,9 @@ class Fetches:
         with begin_turns() as turns:
             await turns.other_turn()  # than that in which the request was decoded
             if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
-                session = self._session(request, reader, by_ids=by_ids)
+                session = self._used(request, reader, by_ids=by_ids)
+            if session is not None:
+                await self._name_in_turns(session, request, turns, by_ids=by_ids)
             give = functools.partial(self._give, reader, answer)
             if session is None:
                 wanted = self._wanted(request, reader.connection_id, may_read, place, by_ids=by_ids)
@@ -324,29 +331,41 @@ class Fetches:
     def _session(self, request: FetchRequest, reader: FetchReader, *, by_ids: bool) -> FetchSession | None:
         """The fetch's session, opened or continued, with the partitions that the request names and without
         those that it forgets; None for a fetch without one."""
+        session = self._used(request, reader, by_ids=by_ids)
+        if session is not None:
+            self._replicas.sessions.name(session, _named(request, by_ids=by_ids))
+            self._forget(session, request, by_ids=by_ids)
+        return session
+
+    async def _name_in_turns(
+        self, session: FetchSession, request: FetchRequest, turns: ReadingTurns, *, by_ids: bool
+    ) -> None:
+        """What `_session` does with the partitions of the request, `NAMED_AT_ONCE` in a turn. Raises
+        BrokerError FETCH_SESSION_ID_NOT_FOUND if the session has to make room for another one meanwhile."""
+        sessions, named = self._replicas.sessions, _named(request, by_ids=by_ids)
+        while part := list(islice(named, NAMED_AT_ONCE)):
+            sessions.name(session, part)
+            await turns.other_turn()
+            if not sessions.is_open(session):
+                text = "the fetch session was closed to make room for others"
+                raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, text)
+        self._forget(session, request, by_ids=by_ids)
+
+    def _used(self, request: FetchRequest, reader: FetchReader, *, by_ids: bool) -> FetchSession | None:
+        """The fetch's session, opened or continued, as it was; None for a fetch without one."""
         epoch = request.session_epoch
         sessions, now_ms = self._replicas.sessions, self._replicas.monotonic_ms()
-        session: FetchSession | None
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 sessions.close(request.session_id, reader)
             if epoch == FINAL_EPOCH:
                 return None
             partitions = sum(len(topic.partitions) for topic in request.topics)
-            session = sessions.open(reader, by_ids=by_ids, partitions=partitions, now_ms=now_ms)
-            if session is None:
-                return None
-        else:
-            session = sessions.use(request.session_id, epoch, reader, by_ids=by_ids, now_ms=now_ms)
-        sessions.name(
-            session,
-            (
-                (topic.topic_id if by_ids else topic.topic, wanted)
-                for topic in request.topics
-                for wanted in topic.partitions
-            ),
-        )
-        sessions.forget(
+            return sessions.open(reader, by_ids=by_ids, partitions=partitions, now_ms=now_ms)
+        return sessions.use(request.session_id, epoch, reader, by_ids=by_ids, now_ms=now_ms)
+
+    def _forget(self, session: FetchSession, request: FetchRequest, *, by_ids: bool) -> None:
+        self._replicas.sessions.forget(
             session,
             (
                 (topic.topic_id if by_ids else topic.topic, index)
@@ -354,7 +373,6 @@ class Fetches:
                 for index in topic.partitions
             ),
         )
-        return session
 
     def _place(self, read: Read, place: ConsumerPlace) -> None:
         """Have a consumer read from this broker though it follows, or send it to a nearer follower."""
@@ -430,6 +448,13 @@ class Fetches:
             warmed.addCallback(lambda _: admit_again(self._replicas, reads))
         warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
         warmed.addCallback(lambda _: then())
+
+
+def _named(request: FetchRequest, *, by_ids: bool) -> Iterator[tuple[UUID | str, FetchPartition]]:
+    """The partitions that a fetch names, each after the id or the name of its topic."""
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            yield topic.topic_id if by_ids else topic.topic, wanted
 
 
 def _reads_of(kept: SeveralFetch) -> list[Read]:

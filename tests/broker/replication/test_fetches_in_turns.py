@@ -8,7 +8,7 @@ import pytest
 
 from holdfast_log.broker.handlers import fetch as fetch_handler
 from holdfast_log.broker.handlers.fetch import TURN_PARTITIONS
-from holdfast_log.broker.replication import long_fetch
+from holdfast_log.broker.replication import fetches, long_fetch
 from holdfast_log.broker.replication.fetch_sessions import SessionLimits
 from holdfast_log.broker.replication.long_fetch import PART_READS, LongFetch
 from holdfast_log.protocol.errors import ErrorCode
@@ -19,8 +19,9 @@ from tests.models.batches import batch
 
 EXISTING = 20
 MOST = SessionLimits().consumer_partitions_max
-CALLS_MAX = 60_000
-"""Of one turn. A call and what follows it takes 0.2 µs at most: these take 12 ms. All turns make 400,000."""
+CALLS_MAX = 40_000
+"""Of one turn, by a clock that stands still while the request is decoded, which takes 36,000. By a clock that
+goes that takes turns, too. All turns make 400,000."""
 
 
 @pytest.fixture
@@ -77,6 +78,37 @@ def test_no_turn_of_a_fetch_of_many_partitions_does_all_the_work(world: World, s
     assert codes == [0] * EXISTING + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (MOST - EXISTING)
     assert [len(row.records or b"") for row in rows[:5]] == [0, 0, 0, len(batch(b"x")), 0]
     assert len(made) > MOST // PART_READS and max(made) <= CALLS_MAX, sorted(made)
+
+
+def test_a_session_takes_over_a_few_partitions_in_a_turn(world: World) -> None:
+    client, sessions = world.client(), world.replicas.sessions
+    client.ask(of_partitions(world, MOST, session=True))
+    taken_over, before = [], 0
+    while not client.answers():
+        take_turn(world)
+        taken_over.append(sessions.partitions - before)
+        before = sessions.partitions
+    assert sum(taken_over) == MOST and max(taken_over) <= 500, taken_over
+
+
+def test_a_session_that_takes_over_all_partitions_at_once_is_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetches, "NAMED_AT_ONCE", MOST)
+    with pytest.raises(AssertionError):
+        test_a_session_takes_over_a_few_partitions_in_a_turn(world)
+
+
+def test_a_session_that_makes_room_while_it_takes_partitions_over_leaves_none(world: World) -> None:
+    client, sessions = world.client(), world.replicas.sessions
+    client.ask(of_partitions(world, MOST, session=True))
+    while not 0 < sessions.partitions < MOST:
+        take_turn(world)
+    sessions.close_all_of(client.connection.id)
+    take_turns(world)
+    (answer,) = client.answers()
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.partitions == 0
 
 
 def test_a_fetch_of_few_partitions_takes_one_turn(world: World) -> None:
