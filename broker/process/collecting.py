@@ -1,44 +1,39 @@
-"""When Python looks for reference cycles: often among new objects, rarely among those that have lived long.
+"""When Python looks for reference cycles: among new objects only, a few thousand at a time.
 
 The hot paths leave no cycles, so nearly all garbage is freed without a collection. Collections find the rest,
-and every client waits for them. Python's own schedule walks all objects whenever a quarter of them is new,
-which any client can bring about with a few long requests. Here only the youngest are walked on Python's
-schedule. Each period walks those that have come since the last one, and freezes what it leaves. Where very
-many come, as with a topic of thousands of partitions, they are frozen earlier, once each has been walked as
-one of the youngest, so that no walk goes over very many of them. All are walked only when twice as much is
-allocated as after the last time.
+and every client waits for them: a walk takes 50 to 300 ns for each object. Python's own schedule walks all
+objects whenever a quarter of them is new, which any client can bring about with a few long requests.
+
+Here no walk goes over more than `WALKED_MAX` objects once the broker serves. Python walks the youngest, and
+those that have survived one such walk. What is left then is frozen at the next look: nothing walks it again.
+So a cycle that lives for longer than some ten thousand new objects, or for `PERIOD_MS`, is not found once it
+is garbage. docs/costliest-requests.md says how many such cycles requests of all APIs leave; what lives long
+(connections, sessions, groups, logs) has to break its own (`tests/broker/test_reference_cycles.py`).
 """
 
 from __future__ import annotations
 
 import gc
-import sys
-from collections.abc import Callable
 from typing import Protocol
 
 from holdfast_log.broker.process.periodic import Periodic
 from holdfast_log.coordinator.clock import Clock
 
 PERIOD_MS = 5_000
-"""Time in ms after which a cycle of objects that are no longer the youngest is found."""
+"""Time in ms after which a cycle of new objects is found, however few come."""
 
 LOOK_MS = 50
-"""Time in ms between two looks at whether very many objects have come."""
-
-MIDDLE_WALKS_MAX = 1
-"""So many of Python's own walks over those that are no longer the youngest mean that very many have come:
-100,000 or more since the last look."""
+"""Time in ms between two looks at whether many objects have come."""
 
 MIDDLE = 1
-"""The generation of those that are no longer the youngest. To walk it is to walk the youngest, too."""
+"""The generation of those that have survived one walk. To walk it is to walk the youngest, too."""
 
-THRESHOLDS = (20_000, 5, 1_000_000)
-"""As `gc.set_threshold` takes them. A walk over 20,000 objects takes one or two milliseconds. One in five
-also walks those that the other four have left. Python walks no more than these by itself."""
+THRESHOLDS = (4_000, 1, 1_000_000)
+"""As `gc.set_threshold` takes them. Every third walk also goes over what the two before it have left. Python
+walks no more than these by itself."""
 
-_ALWAYS_KEPT = 2_000_000
-"""With fewer blocks, frozen objects are never walked again: they are about 160 MB, and a third of them are
-objects that Python walks. A broker without partitions has less than a quarter of that."""
+WALKED_MAX = 3 * (THRESHOLDS[0] + 1)
+"""Objects that are walked at most: the youngest, and those that two walks have left."""
 
 
 class Collector(Protocol):
@@ -48,47 +43,30 @@ class Collector(Protocol):
     def collect(self, generation: int = 2) -> int: ...
     def get_count(self) -> tuple[int, int, int]: ...
     def freeze(self) -> None: ...
-    def unfreeze(self) -> None: ...
 
 
 class Collecting:
-    """Collects the garbage of the process until it ends. `count_blocks` returns how many pieces of memory are
-    allocated for objects; it must take no time."""
+    """Collects the garbage of the process until it ends."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        collector: Collector = gc,
-        count_blocks: Callable[[], int] = sys.getallocatedblocks,
-    ) -> None:
+    def __init__(self, clock: Clock, collector: Collector = gc) -> None:
         self._periodic = Periodic(clock)
         self._collector = collector
-        self._count_blocks = count_blocks
-        self._blocks = 0  # after all objects were walked the last time
 
     def begin(self) -> None:
-        """The objects built so far live as long as the process: exclude them. Collect from now on."""
-        self._walk_all()
+        """The objects built so far live as long as the process: walk them once, and exclude them. Collect
+        from now on."""
+        self._collector.collect()
+        self._collector.freeze()
         self._collector.set_threshold(*THRESHOLDS)
-        self._periodic.add(PERIOD_MS, self._period)
+        self._periodic.add(PERIOD_MS, self._walk_new)
         self._periodic.add(LOOK_MS, self._look)
 
-    def _period(self) -> None:
-        if self._count_blocks() > max(2 * self._blocks, _ALWAYS_KEPT):
-            self._walk_all()
-        else:
+    def _look(self) -> None:
+        """Freeze what two walks have left, before there is more of it than one walk may go over."""
+        _, _, middle_walks = self._collector.get_count()
+        if middle_walks:
             self._walk_new()
 
-    def _look(self) -> None:
-        if self._collector.get_count()[2] >= MIDDLE_WALKS_MAX:
-            self._collector.collect(MIDDLE)
-            self._collector.freeze()
-
-    def _walk_all(self) -> None:
-        self._collector.unfreeze()
-        self._walk_new()
-        self._blocks = self._count_blocks()
-
     def _walk_new(self) -> None:
-        self._collector.collect()
+        self._collector.collect(MIDDLE)
         self._collector.freeze()
