@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated
@@ -20,6 +21,9 @@ from holdfast_log.protocol.messages.describe_user_scram_credentials import (
 )
 from holdfast_log.protocol.sasl.scram import ScramMechanism
 
+_ROW_BYTES = 128
+"""Of a result with two credentials, besides its strings."""
+
 
 @dataclass(eq=False)
 class DescribeUserScramCredentialsHandler(
@@ -28,24 +32,30 @@ class DescribeUserScramCredentialsHandler(
     request = DescribeUserScramCredentialsRequest
     users: ScramUsers
     rights: ClusterRights
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest
     ) -> Deferred[DescribeUserScramCredentialsResponse]:
         self.rights.check(context, "describe SCRAM credentials", AclOperation.DESCRIBE)
-        return self.users.reload().addCallback(lambda _: self._described(request))
+        return ensureDeferred(self._described(context, request))
 
-    def _described(
-        self, request: DescribeUserScramCredentialsRequest
+    async def _described(
+        self, context: RequestContext, request: DescribeUserScramCredentialsRequest
     ) -> DescribeUserScramCredentialsResponse:
+        await self.users.reload()
         names = [user.name for user in request.users or ()]
         twice = repeated(names)
         found = self.users.describe(names or None)
-        results = [_result(name, found.get(name), is_twice=name in twice) for name in dict.fromkeys(names)]
+        with self.answers.begin(context, DescribeUserScramCredentialsResponse) as answer:
+            results = answer.rows(DescribeUserScramCredentialsResult)
+            for name in dict.fromkeys(names or found):
+                # The name of a user that does not exist stands in the message, too.
+                await answer.turn(_ROW_BYTES + 2 * len(name))
+                results.add(_result(name, found.get(name), is_twice=name in twice))
+            rows = results.finish()
         return DescribeUserScramCredentialsResponse(
-            throttle_time_ms=0,
-            error_code=ErrorCode.NONE,
-            results=results or [_result(name, found[name]) for name in found],
+            throttle_time_ms=0, error_code=ErrorCode.NONE, results=rows
         )
 
     def failed(

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from holdfast_log.broker.replication.transaction_markers import TransactionMarkers
 from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
 from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.control_records import EndMarker
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -40,6 +40,8 @@ _TIMEOUT_MS = 20_000
 @dataclass(eq=False)
 class WriteTxnMarkersHandler(Handler[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
     request = WriteTxnMarkersRequest
+    parts = (RowPaths(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions")),)
+    parts_overlap: ClassVar[bool] = True
     is_long_from_brokers: ClassVar[bool] = True
     markers: TransactionMarkers
     rights: ClusterRights
@@ -49,7 +51,7 @@ class WriteTxnMarkersHandler(Handler[WriteTxnMarkersRequest, WriteTxnMarkersResp
     ) -> Deferred[WriteTxnMarkersResponse]:
         if not context.is_broker:
             self._check_client(context, request)
-        # All are appended now, in their order, and then awaited.
+        # All of a part are appended now, in their order, and then awaited: the next part is not.
         written = [(marker, self._write(context, marker)) for marker in request.markers]
         return ensureDeferred(_answer(written))
 

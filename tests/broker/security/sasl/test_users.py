@@ -61,7 +61,7 @@ class World:
         self._dispatcher.add(
             [
                 AlterUserScramCredentialsHandler(self.users, ClusterRights(), LongAnswers(Clock())),
-                DescribeUserScramCredentialsHandler(self.users, ClusterRights()),
+                DescribeUserScramCredentialsHandler(self.users, ClusterRights(), LongAnswers(Clock())),
                 AlterClientQuotasHandler(store, ClusterRights(), LongAnswers(Clock())),
             ]
         )
