@@ -81,7 +81,8 @@ class RecordDeletions:
             deletion.offset = delete_records(partition, offset)
             deletion.has_moved = partition.log.log_start_offset > start
         except BrokerError as error:
-            deletion.error = error
+            # Its traceback has this frame, which has the deletion: a cycle.
+            deletion.error = error.with_traceback(None)
         return deletion
 
     def tell_readers(self, deletions: Iterable[RecordDeletion]) -> None:

@@ -14,9 +14,15 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from holdfast_log.protocol.messages.ownership import IF_FREE
+from tests.broker import test_parts as of_parts
 from tests.broker.groups.group_broker import (
     GroupBroker,
     commit_request,
@@ -71,6 +77,30 @@ def world(tmp_path: Path) -> World:
     world = World(tmp_path)
     world.assign("t")
     return world
+
+
+class TestRequestsOfManyRows:
+    def test_a_request_that_is_refused_in_parts_leaves_no_cycle(self) -> None:
+        world = of_parts.World(of_parts.Undivided())
+
+        def act() -> None:
+            world.send(of_parts.asking(("refused", of_parts.ROWS)))
+            world.turns()
+            assert world.answered()
+
+        assert_no_cycles(act)
+
+    def test_records_that_cannot_be_deleted_leave_no_cycle(self, world: World) -> None:
+        unknown = DeleteRecordsPartition(partition_index=7, offset=-1)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name="t", partitions=[unknown])], timeout_ms=1000
+        )
+
+        def act() -> None:
+            (topic,) = world.client().call(request).topics
+            assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        assert_no_cycles(act)
 
 
 class TestFetch:

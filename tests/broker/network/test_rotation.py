@@ -160,7 +160,7 @@ def test_an_answer_makes_no_row_once_its_slice_is_over() -> None:
 def test_work_of_the_next_turn_waits_for_a_look_at_the_sockets() -> None:
     """A long answer takes one slice between two looks, even if nothing else waits."""
     broker = Broker()
-    steps = []
+    steps: list[int] = []
 
     def step() -> None:
         steps.append(len(steps))
