@@ -57,20 +57,34 @@ class World:
         dynamic.add_listener(self.users.configs_changed)
         store = QuotaStore(dynamic, 1)
         dynamic.add_listener(store.configs_changed)
+        self.clock = Clock()
+        self.answers = LongAnswers(self.clock)
         self._dispatcher = Dispatcher(RepeatedLog(Clock()))
         self._dispatcher.add(
             [
                 AlterUserScramCredentialsHandler(self.users, ClusterRights(), LongAnswers(Clock())),
-                DescribeUserScramCredentialsHandler(self.users, ClusterRights(), LongAnswers(Clock())),
+                DescribeUserScramCredentialsHandler(self.users, ClusterRights(), self.answers),
                 AlterClientQuotasHandler(store, ClusterRights(), LongAnswers(Clock())),
             ]
         )
 
     def ask(self, request: Request[Any]) -> Any:
+        answer, _ = self.answer_and_turns(request)
+        return answer
+
+    def answer_and_turns(self, request: Request[Any]) -> tuple[Any, int]:
+        """The answer, and in how many further turns of the reactor it was made."""
         answers: list[Any] = []
         self._dispatcher.call_local(request).addCallback(answers.append)
+        turns = 0
+        while not answers:
+            (call,) = self.clock.calls
+            self.clock.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
+            turns += 1
         (answer,) = answers
-        return answer
+        return answer, turns
 
     def alter(self, *changes: ScramCredentialUpsertion | ScramCredentialDeletion) -> dict[str, int]:
         """The error codes by user."""
@@ -128,6 +142,16 @@ def test_a_credential_is_set_described_and_removed(world: World) -> None:
     assert world.alter(deletion("a b")) == {"a b": 0}
     assert world.described() == {"a b": (0, [(2, 8192)])}
     assert world.users.find(SHA_256, "a b") is None
+
+
+@pytest.mark.parametrize(("count", "turns_min"), [(3, 0), (1_000, 20)])
+def test_credentials_of_many_users_are_described_in_turns(world: World, count: int, turns_min: int) -> None:
+    names = [f"user-{number}" for number in range(count)]
+    request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
+    answer, turns = world.answer_and_turns(request)
+    assert [each.user for each in answer.results] == names
+    assert {each.error_code for each in answer.results} == {ErrorCode.RESOURCE_NOT_FOUND}
+    assert turns >= turns_min and (turns_min or not turns)
 
 
 def test_credentials_and_quotas_of_a_user_stand_side_by_side(world: World) -> None:
