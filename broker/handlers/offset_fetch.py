@@ -54,8 +54,7 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
         if context.version < _FIRST_VERSION_WITH_GROUPS:
             asked_one = self._ask(context, request, request.group_id, request.topics, None, -1)
             return asked_one.addCallback(_of_one)
-        if len({group.group_id for group in request.groups}) != len(request.groups):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")
+        self.is_divisible(request)
         asked = [
             self._ask(
                 context, request, group.group_id, group.topics, group.member_id, group.member_epoch
@@ -100,6 +99,11 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
                 epoch=epoch,
             ),
         ).addCallback(lambda answer: _visible(answer, may_describe, refused))
+
+    def is_divisible(self, request: OffsetFetchRequest) -> bool:
+        if len({group.group_id for group in request.groups}) != len(request.groups):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")
+        return True
 
     def failed(
         self, context: RequestContext, request: OffsetFetchRequest, error: BrokerError

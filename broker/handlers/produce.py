@@ -97,6 +97,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     request = ProduceRequest
     elements_max = ANY_ELEMENTS
     parts = (RowPaths(("topic_data", "partition_data"), ("responses", "partition_responses")),)
+    whole_rows_max = 100
     parts_overlap = True
     replicas: Replicas
     key_reads: KeyReads

@@ -278,6 +278,9 @@ class Handler(Generic[Q, R]):
     """For a handler whose rows do not depend on one another: a long request is handled in parts, by calls of
     `handle` with a few rows each. Of several entries the first whose outermost array has elements counts."""
 
+    whole_rows_max: ClassVar[int] = 25
+    """A request of so many rows, 100 at most, is handled as a whole though it could be divided."""
+
     parts_overlap: ClassVar[bool] = False
     """Whether a part of a long request is handled before the one before it is answered. It is for parts that
     wait for replication: they wait together."""

@@ -26,6 +26,9 @@ from holdfast_log.protocol.errors import BrokerError
 PART_ROWS = 25
 """Maximum number of rows handled at once. The dearest take 50 µs each: an offset that is committed."""
 
+_COUNTED_MAX = 100
+"""No request of more rows is handled as a whole (`Handler.whole_rows_max`)."""
+
 PART_BYTES = 4 * PART_ROWS
 """Requests with fewer bytes are not looked at: a row has as many as a number."""
 
@@ -54,12 +57,13 @@ def division_of(handler: _AnyHandler, request: Request[Any]) -> Division | None:
         if rows:
             if len(rows) == 1 and len(inner) == 1 and len(getattr(rows[0], inner[0]) or ()) <= PART_ROWS:
                 return None  # As most requests are.
-            return _division(handler, request, paths) if _count(rows, tuple(inner)) > PART_ROWS else None
+            is_long = _count(rows, tuple(inner)) > max(PART_ROWS, handler.whole_rows_max)
+            return _division(handler, request, paths) if is_long else None
     return None
 
 
 def _count(rows: Sequence[Any], path: tuple[str, ...]) -> int:
-    """Number of rows at the end of the path, as `_places` returns them, or some number above `PART_ROWS`."""
+    """Number of rows at the end of the path, as `_places` returns them, or one above `_COUNTED_MAX`."""
     if not path:
         return len(rows)
     name, rest = path[0], path[1:]
@@ -67,7 +71,7 @@ def _count(rows: Sequence[Any], path: tuple[str, ...]) -> int:
     for row in rows:
         inner = getattr(row, name)
         count += _count(inner, rest) if inner else 1
-        if count > PART_ROWS:
+        if count > _COUNTED_MAX:
             break
     return count
 

@@ -12,6 +12,7 @@ from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tests.broker.replication.test_fetches_in_turns import take_turn
 from tests.broker.world import World, only_produced, produce_request
 from tests.models.batches import START_MS, encoded
 
@@ -62,17 +63,18 @@ def test_a_request_of_many_partitions_lets_others_have_their_turn(tmp_path: Path
     client = world.client()
     world.workers.is_held = True
 
-    client.ask(look_up(START_MS, *range(1, 200)))
+    client.ask(look_up(START_MS, *range(1, 400)))
 
     turns = 0
-    while world.workers.jobs:
-        world.workers.work()
-        world.clock.advance(0)
+    while not (answers := client.answers()):
+        if world.workers.jobs:
+            world.workers.work()
+        take_turn(world)
         turns += 1
-    (answer,) = client.answers()
+    (answer,) = answers
     assert isinstance(answer, ListOffsetsResponse)
     codes = [row.error_code for row in answer.topics[0].partitions]
-    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 199
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 399
     assert turns >= 5
 
 
