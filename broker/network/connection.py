@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 from holdfast_log.broker.network.handshake import Handshake
 from holdfast_log.broker.network.interfaces import Address, Wire, source_address
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
-from holdfast_log.broker.network.rotation import Rotation, Work
+from holdfast_log.broker.network.rotation import Rotation, SlicedWork
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.network.turns import ReplySlot as ReplySlot
 from holdfast_log.broker.network.turns import SendingTurn, Turns
@@ -296,7 +296,7 @@ class ServerConnection(Turns):
         if not self._holds:
             self._take_turn()
 
-    def take_turns(self, work: Work) -> None:
+    def take_turns(self, work: SlicedWork) -> None:
         """Do what a long request needs in slices, in rotation with what other connections wait for. No
         further request is handled before the last one."""
         self.hold()
@@ -460,7 +460,7 @@ class _Held:
     """Work in slices, during which its connection is held."""
 
     connection: ServerConnection
-    work: Work
+    work: SlicedWork
 
     def take_slice(self, ends_s: float) -> bool:
         try:

@@ -25,7 +25,7 @@ SLICE_S = 0.0005
 """Time in seconds that one piece of it may take, before others that wait."""
 
 
-class Work(Protocol):
+class SlicedWork(Protocol):
     """Work that can wait, such as a connection with several requests."""
 
     def take_slice(self, ends_s: float) -> bool:
@@ -39,8 +39,8 @@ class Rotation:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._line: deque[Work] = deque()
-        self._next_line: deque[Work] = deque()  # after the next look at the sockets
+        self._line: deque[SlicedWork] = deque()
+        self._next_line: deque[SlicedWork] = deque()  # after the next look at the sockets
         self._is_due = False  # A turn is expected, or being taken.
         self._is_in_turn = False
         self._spent_s = 0.0  # without waiting for a turn, since the last one
@@ -68,7 +68,7 @@ class Rotation:
         self._spent_s += seconds
         self._ends_s = math.inf
 
-    def enqueue(self, work: Work) -> None:
+    def enqueue(self, work: SlicedWork) -> None:
         """Give the work a slice after those that wait already."""
         self._line.append(work)
         if self._is_due:
@@ -81,7 +81,7 @@ class Rotation:
         else:
             self._expect_turn()
 
-    def enqueue_next(self, work: Work) -> None:
+    def enqueue_next(self, work: SlicedWork) -> None:
         """Give the work a slice after the next look at the sockets, after those that wait already."""
         if self._is_in_turn:
             self._next_line.append(work)
