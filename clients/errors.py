@@ -122,6 +122,10 @@ class UndeliveredError(ClientError):
         return type(self), (self.losses,), vars(self)
 
 
+class WrongLoopError(ClientError):
+    """An asyncio client was used in another event loop than its own: make one in each loop."""
+
+
 class InsideCallbackError(ClientError):
     """A call that waits for the producer's thread was made in that thread, inside a callback: it would wait
     for ever."""

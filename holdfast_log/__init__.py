@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         UndeliveredError as UndeliveredError,
         UnreachableError as UnreachableError,
         UnsupportedRequestError as UnsupportedRequestError,
+        WrongLoopError as WrongLoopError,
     )
     from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer as ExclusiveConsumer
     from holdfast_log.clients.exclusive_producer import ExclusiveProducer as ExclusiveProducer
@@ -167,6 +168,7 @@ _MODULES = {
         "UndeliveredError",
         "UnreachableError",
         "UnsupportedRequestError",
+        "WrongLoopError",
     ),
     "clients.fence": ("OwnerFence",),
     "clients.fetching.fetched": ("EncodedBatch", "FetchedBatch"),

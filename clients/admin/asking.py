@@ -112,9 +112,11 @@ class Asking:
         now_ms = self.connection.network.now_ms
         until_ms = now_ms() + wait_ms
         others: list[Reply] = []
-        while (left_ms := until_ms - now_ms()) > 0:
-            others += self.connection.poll(left_ms)
-        self.connection.keep(others)
+        try:
+            while (left_ms := until_ms - now_ms()) > 0:
+                others += self.connection.poll(left_ms)
+        finally:
+            self.connection.keep(others)
 
     def pause(self) -> None:
         """Wait for the backoff between two attempts, and count a retry."""

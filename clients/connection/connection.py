@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast_log.clients.arguments import (
@@ -45,6 +46,7 @@ from holdfast_log.clients.errors import (
 from holdfast_log.clients.feedback.connection_log import ConnectionLog
 from holdfast_log.clients.feedback.events import Events, OnEvent
 from holdfast_log.clients.feedback.traffic import Traffic
+from holdfast_log.clients.interruption import InterruptedCall, interrupted
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import AuthenticationError
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -158,6 +160,8 @@ class Connection:
         self._bootstrap_by_ms: int | None = None
         self._turn_ended_ms = 0
         self._renewal: Call | None = None
+        self._abandoned: list[Call] = []  # calls of `ask` whose replies nobody waits for
+        self._interrupted_thread: int | None = None
         self._is_closed = False
 
     # The interface ------------------------------------------------------------------------------------
@@ -199,7 +203,19 @@ class Connection:
         replies = self._without_renewal(replies, now_ms)
         self._turn_ended_ms = now_ms
         self.events.tell()
+        if self._abandoned:
+            replies = [reply for reply in replies if not self._is_abandoned(reply.call)]
+        if self._interrupted_thread is not None and self._interrupted_thread == get_ident():
+            self._interrupted_thread = None
+            self._kept = replies + self._kept
+            raise interrupted("a call to a broker")
         return replies
+
+    def _is_abandoned(self, call: Call) -> bool:
+        found = next((index for index, each in enumerate(self._abandoned) if each is call), None)
+        if found is not None:
+            del self._abandoned[found]
+        return found is not None
 
     def ask(self, node: int, request: Request[R], timeout_ms: int | None = None) -> R:
         """Send one request and wait for its response.
@@ -211,7 +227,14 @@ class Connection:
         kept: list[Reply] = []
         calls = [call]
         while True:
-            replies = self.poll(self._request_timeout_ms, *calls)
+            try:
+                replies = self.poll(self._request_timeout_ms, *calls)
+            except InterruptedCall:
+                others = [reply for reply in self._kept if reply.call is not call]
+                if len(others) == len(self._kept):
+                    self._abandoned.append(call)  # Its reply has not come yet.
+                self._kept = kept + others
+                raise
             calls = []
             mine = next((reply for reply in replies if reply.call is call), None)
             kept += [reply for reply in replies if reply is not mine]
@@ -290,6 +313,16 @@ class Connection:
     def wake(self) -> None:
         """Make a `poll` under way return. May be called by any thread."""
         self.network.wake()
+
+    def interrupt(self, thread: int) -> None:
+        """Have the `poll` under way in the thread with this identifier, or its next one, raise
+        InterruptedCall. No reply is lost. May be called by any thread."""
+        self._interrupted_thread = thread
+        self.network.wake()
+
+    def forget_interruption(self) -> None:
+        """Undo an `interrupt` that no `poll` has met."""
+        self._interrupted_thread = None
 
     def close(self) -> None:
         """Close all connections. Calls under way get no reply."""

@@ -136,12 +136,14 @@ def wait_for_metadata(connection: Connection, timeout_ms: int) -> None:
     seen = connection.metadata.update_count
     deadline_ms = connection.network.now_ms() + timeout_ms
     others: list[Reply] = []
-    while connection.metadata.update_count == seen:
-        left_ms = deadline_ms - connection.network.now_ms()
-        if left_ms <= 0:
-            break
-        others += connection.poll(left_ms)
-    connection.keep(others)
+    try:
+        while connection.metadata.update_count == seen:
+            left_ms = deadline_ms - connection.network.now_ms()
+            if left_ms <= 0:
+                break
+            others += connection.poll(left_ms)
+    finally:
+        connection.keep(others)
 
 
 def _why_unknown(metadata: Metadata, wanted: Mapping[TopicPartition, int]) -> BrokerError | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import repeat
 
 from holdfast_log.clients.fetching.deserialization import Deserialization, Unreadable
-from holdfast_log.clients.fetching.fetched import FetchedBatch
+from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch
 from holdfast_log.clients.fetching.fetcher import Fetcher
 from holdfast_log.clients.fetching.positions import Position
 from holdfast_log.clients.message import ConsumerRecord, OffsetAndMetadata
@@ -64,6 +65,28 @@ class RecordBuffer:
         taken = list(leftover)
         leftover.clear()
         return taken
+
+    def give_back(self, records: Sequence[ConsumerRecord]) -> None:
+        """Buffer the records again that the last `take` has removed: the application did not get them.
+
+        Those of partitions that are not read any more are left out.
+        """
+        positions = self._fetcher.positions
+        kept = [record for record in records if TopicPartition(record.topic, record.partition) in positions]
+        self._leftover.extendleft(reversed(kept))
+        self.records -= len(records)
+
+    def give_back_batches(self, batches: Sequence[FetchedBatch | EncodedBatch]) -> None:
+        """Have whole batches fetched again that the application did not get."""
+        for batch in reversed(batches):
+            if isinstance(batch, EncodedBatch):
+                start, count = batch.start, batch.header.record_count
+            else:
+                start, count = batch.columns.offsets[0], len(batch)
+            self.records -= count
+            position = self._fetcher.positions.get(TopicPartition(batch.topic, batch.partition))
+            if position is not None:
+                position.go_to(start)
 
     # Records that cannot be read ----------------------------------------------------------------------
 

@@ -190,7 +190,11 @@ class GroupCommits:
                         )
                     )
                 )
-            turn(left_ms)
+            try:
+                turn(left_ms)
+            except BaseException:
+                self.offsets.withdraw(task)  # A commit that is repeated later could replace a newer one.
+                raise
         if task.error is not None:
             raise task.error
 

@@ -29,6 +29,10 @@ from holdfast_log.protocol.records import TYPICAL_OVERHEAD
 from holdfast_log.protocol.send_fields import SenderFields
 
 
+class NeedsRoom(Exception):
+    """There is no room in `buffer.memory`, and the calling thread may not wait for it."""
+
+
 class RecordAccumulator:
     """Puts serialized records in their queues. Any number of threads may call it.
 
@@ -55,6 +59,12 @@ class RecordAccumulator:
         """Sum of the times for which callers have waited for room. Guarded by the lock."""
         self.on_refusal: Callable[[Exception], None] | None = None
         """Called with the lock, and the error of a record that is refused."""
+        self.may_wait: Callable[[], bool] | None = None
+        """Whether the calling thread may wait for room; if not, NeedsRoom is raised, and nothing was queued.
+        None if every thread may."""
+        self.gives_up = False
+        """Whether a caller that may not wait gets BufferFullError instead of NeedsRoom: it has waited. Set
+        only around its call, with the lock."""
         self._queues = queues
         self._mutex = mutex
         self._lock = queues.lock
@@ -253,6 +263,10 @@ class RecordAccumulator:
         """Wait until `buffer.memory` has `cost` bytes left; the error if it has not after `max.block.ms`."""
         if self._queues.used + cost <= self._buffer_memory or self._queues.used == 0:
             return None
+        if self.may_wait is not None and not self.may_wait():
+            if not self.gives_up:
+                raise NeedsRoom
+            return self._buffer_full()
         since_ms = self._now_ms()
         self._queues.waiting_for_room += 1
         self._network.wake()
@@ -273,14 +287,16 @@ class RecordAccumulator:
         if self._queues.is_closed:
             return ClosedError("the producer was closed while a message waited for room")
         if not has_room:
-            oldest = min(self._queues.pending(), key=lambda batch: batch.created_ms, default=None)
-            why = "" if oldest is None else f"; the oldest message waits: {self._lock.why_waiting(oldest)}"
-            return BufferFullError(
-                f"buffer.memory={self._buffer_memory} has been used up for max.block.ms={self._max_block_ms}"
-                f"{why}"
-            )
+            return self._buffer_full()
         barrier = self._queues.barrier
         return barrier() if self._queues.fatal_error is None and barrier else self._queues.fatal_error
+
+    def _buffer_full(self) -> BufferFullError:
+        oldest = min(self._queues.pending(), key=lambda batch: batch.created_ms, default=None)
+        why = "" if oldest is None else f"; the oldest message waits: {self._lock.why_waiting(oldest)}"
+        return BufferFullError(
+            f"buffer.memory={self._buffer_memory} has been used up for max.block.ms={self._max_block_ms}{why}"
+        )
 
     def _note_refused(self, error: Exception, count: int) -> None:
         self.refused += count

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 from holdfast_log.clients.errors import ForkedError, InsideCallbackError
+from holdfast_log.clients.interruption import interrupted
 
+T = TypeVar("T")
 RunUntil: TypeAlias = Callable[[Callable[[], bool], int | None], bool]
 """Runs a producer's loop until a condition holds, at most a number of ms; whether the condition holds."""
 
@@ -27,6 +29,40 @@ class ProducerLock(threading.Condition):
         """Why a `Batch` has no outcome yet, in words. The lock must be held."""
         self.run_until: RunUntil | None = None
         """For those who wait for a producer without a thread; None if it has one."""
+        self.on_notify: Callable[[], None] | None = None
+        """Called with the lock whenever those who wait are notified, for who waits in another way."""
+        self._interrupted: set[int] = set()
+
+    def notify_all(self) -> None:
+        """Wake every thread that waits."""
+        super().notify_all()
+        if self.on_notify is not None:
+            self.on_notify()
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        """As Condition.wait_for. Raises InterruptedCall in a thread that was interrupted."""
+        me, interrupted_threads = threading.get_ident(), self._interrupted
+
+        def has_ended() -> T | bool:
+            return me in interrupted_threads or predicate()
+
+        outcome = super().wait_for(has_ended, timeout)
+        if me in interrupted_threads:
+            interrupted_threads.discard(me)
+            raise interrupted("a call of a producer")
+        return cast("T", outcome)
+
+    def interrupt(self, thread: int) -> None:
+        """Have the wait under way in the thread with this identifier, or its next one, raise
+        InterruptedCall."""
+        with self:
+            self._interrupted.add(thread)
+            super().notify_all()
+
+    def forget_interruption(self, thread: int) -> None:
+        """Undo an `interrupt` that no wait has met: the thread's call has ended."""
+        with self:
+            self._interrupted.discard(thread)
 
     def is_sending_thread(self) -> bool:
         """Whether the caller is the sending thread, as it is in callbacks."""

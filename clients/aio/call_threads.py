@@ -1,0 +1,99 @@
+"""Threads in which the calls of an asyncio producer wait: one for each call, because producers serve any
+number of threads, and such calls are rare beside messages."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from holdfast_log.clients.aio.home_loop import HomeLoop
+from holdfast_log.clients.sending.producer_lock import ProducerLock
+
+T = TypeVar("T")
+_here = threading.local()
+
+
+def is_call_thread() -> bool:
+    """Whether the calling thread may wait: no event loop runs in it."""
+    return getattr(_here, "is_call_thread", False)
+
+
+class _ThreadedCall:
+    """A call in a thread of its own. `lock` is that of the producer, once there is one."""
+
+    def __init__(
+        self,
+        call: Callable[[], Any],
+        future: asyncio.Future[Any],
+        home: HomeLoop,
+        lock: ProducerLock | None,
+        undo: Callable[[Any], object] | None,
+    ) -> None:
+        self._call = call
+        self._future = future
+        self._home = home
+        self._lock = lock
+        self._undo = undo
+        self._guard = threading.Lock()
+        self._is_abandoned = False
+        self._has_ended = False
+        self._thread = threading.Thread(target=self._run, name=f"holdfast {home.name} call", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def abandon(self, result: Any) -> None:
+        """Nobody waits for the call any more: end it, or undo it if it has ended with `result`."""
+        with self._guard:
+            self._is_abandoned = True
+            has_ended = self._has_ended
+            if not has_ended and self._lock is not None and self._thread.ident is not None:
+                self._lock.interrupt(self._thread.ident)
+        if has_ended and self._undo is not None and result is not None:
+            threading.Thread(target=self._undo, args=(result,), daemon=True).start()
+
+    def _run(self) -> None:
+        _here.is_call_thread = True
+        result, error = None, None
+        try:
+            result = self._call()
+        except BaseException as failure:
+            error = failure
+        with self._guard:
+            self._has_ended = True
+            is_abandoned = self._is_abandoned
+            if is_abandoned and self._lock is not None:
+                self._lock.forget_interruption(threading.get_ident())
+        is_lost = is_abandoned or not self._home.post(_finish, self._future, result, error)
+        if is_lost and result is not None and self._undo is not None:
+            self._undo(result)
+
+
+def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return  # The caller was cancelled.
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+async def in_thread(
+    home: HomeLoop,
+    lock: ProducerLock | None,
+    call: Callable[[], T],
+    undo: Callable[[T], object] | None = None,
+) -> T:
+    """Make a call that waits in a thread of its own. If the caller is cancelled, the wait ends, and `undo`
+    gets what the call has returned nevertheless."""
+    future = home.enter().create_future()
+    threaded = _ThreadedCall(call, future, home, lock, undo)
+    threaded.start()
+    try:
+        return cast("T", await future)
+    except asyncio.CancelledError:
+        has_result = future.done() and not future.cancelled() and future.exception() is None
+        threaded.abandon(future.result() if has_result else None)
+        raise
