@@ -104,18 +104,14 @@ class AsyncBaseConsumer:
         return await self._take("poll", take, self._client._buffer.give_back, timeout_ms)
 
     async def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatch]:
-        """As `Consumer.poll_batches`, and with `poll`'s promise: cancelled, it is fetched again."""
-        client = self._client
-        return await self._take(
-            "poll_batches", client.poll_batches, client._buffer.give_back_batches, timeout_ms
-        )
+        """As `Consumer.poll_batches`. If it is cancelled, the next one returns what this one has taken."""
+        take = partial(_poll_whole, self._client, self._client.poll_batches)
+        return await self._take("poll_batches", take, self._client._buffer.give_back_batches, timeout_ms)
 
     async def poll_encoded(self, timeout_ms: int = 0) -> list[EncodedBatch]:
-        """As `Consumer.poll_encoded`, and with `poll`'s promise: cancelled, it is fetched again."""
-        client = self._client
-        return await self._take(
-            "poll_encoded", client.poll_encoded, client._buffer.give_back_batches, timeout_ms
-        )
+        """As `Consumer.poll_encoded`. If it is cancelled, the next one returns what this one has taken."""
+        take = partial(_poll_whole, self._client, self._client.poll_encoded)
+        return await self._take("poll_encoded", take, self._client._buffer.give_back_batches, timeout_ms)
 
     def __aiter__(self) -> Self:
         """The records, one after the other, without end. Each counts as returned when its turn comes."""
@@ -151,6 +147,7 @@ class AsyncBaseConsumer:
     ) -> list[T]:
         wait_ms: int = A_WAIT.check(f"{type(self).__name__}.{name}()", "timeout_ms", timeout_ms)
         loop = self._home.enter()
+        self._worker.check(may_nest=False)
         if self._is_polling:
             raise ConcurrentUseError(
                 f"{name}() was called while another task is in poll() or iterates: records come in order, so "
@@ -251,6 +248,16 @@ class AsyncBaseConsumer:
 
 def _poll(consumer: BaseConsumer, max_records: int | None, timeout_ms: int) -> list[ConsumerRecord]:
     return consumer.poll(timeout_ms, max_records)
+
+
+def _poll_whole(consumer: BaseConsumer, poll: Callable[[int], list[T]], timeout_ms: int) -> list[T]:
+    stored = consumer._fetcher.stored
+    stored.forget_taken()
+    stored.keeps_taken = True
+    try:
+        return poll(timeout_ms)
+    finally:
+        stored.keeps_taken = False
 
 
 class AsyncConsumer(AsyncBaseConsumer):

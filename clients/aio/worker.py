@@ -120,7 +120,7 @@ class Worker:
         If the caller is cancelled, `give_back` gets what the call has returned. If not, it gets what
         `what_stays` returns, which is called in the loop.
         """
-        self._check(may_nest=may_nest)
+        self.check(may_nest=may_nest)
         job = Job(
             call,
             self.home.enter().create_future(),
@@ -141,7 +141,7 @@ class Worker:
         loop = self.home.enter()
         if self._is_ended:
             return
-        self._check(may_nest=False)
+        self.check(may_nest=False)
         self._is_ended = True
         for other in [job for job in self._waiting if not job.is_inside]:
             self._abandon(other)
@@ -174,7 +174,8 @@ class Worker:
         finally:
             self._waiting.discard(job)
 
-    def _check(self, *, may_nest: bool) -> None:
+    def check(self, *, may_nest: bool) -> None:
+        """Raise why a call cannot be made here. `may_nest` is as in `run`."""
         around = callback_around(self)
         if self._is_ended and around is None:
             raise ClosedError(f"the {self._name} is closed")

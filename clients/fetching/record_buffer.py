@@ -77,16 +77,10 @@ class RecordBuffer:
         self.records -= len(records)
 
     def give_back_batches(self, batches: Sequence[FetchedBatch | EncodedBatch]) -> None:
-        """Have whole batches fetched again that the application did not get."""
-        for batch in reversed(batches):
-            if isinstance(batch, EncodedBatch):
-                start, count = batch.start, batch.header.record_count
-            else:
-                start, count = batch.columns.offsets[0], len(batch)
-            self.records -= count
-            position = self._fetcher.positions.get(TopicPartition(batch.topic, batch.partition))
-            if position is not None:
-                position.go_to(start)
+        """Store whole batches again that the application did not get, though they were taken."""
+        for batch in batches:
+            self.records -= batch.header.record_count if isinstance(batch, EncodedBatch) else len(batch)
+        self._fetcher.stored.give_back()
 
     # Records that cannot be read ----------------------------------------------------------------------
 

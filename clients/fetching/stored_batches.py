@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from holdfast_log.clients.feedback.connection_log import warn
 from holdfast_log.clients.feedback.events import BatchSkipped, Events
@@ -15,7 +15,7 @@ from holdfast_log.clients.fetching.fetched import (
     take_first,
     take_first_encoded,
 )
-from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.fetching.positions import Position, StoredBatch
 from holdfast_log.clients.fetching.settings import FetchSettings
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -23,6 +23,15 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 _TAKE_MS = 100
 
 _Batch = TypeVar("_Batch", FetchedBatch, EncodedBatch)
+
+
+class _Taken(NamedTuple):
+    """A batch that was taken, and where its position was then."""
+
+    position: Position
+    generation: int
+    stored: StoredBatch
+    start: int | None
 
 
 class StoredBatches:
@@ -40,6 +49,9 @@ class StoredBatches:
         """Whether the last `take` ended because its time was over, and not because nothing was left."""
         self.batches_skipped = 0
         """Number of damaged batches that were passed over."""
+        self.keeps_taken = False
+        """Whether `give_back` can undo what is taken. It costs the memory of the batches."""
+        self._taken: list[_Taken] = []
         self._positions = positions
         self._settings = settings
         self._events = events
@@ -82,6 +94,7 @@ class StoredBatches:
             position = self._positions[self._turn[0]]
             empty_in_a_row += 1
             if position.store and not position.is_silent:
+                stored, start = position.store[0], position.offset
                 try:
                     batch = take_first_of(
                         position,
@@ -97,6 +110,8 @@ class StoredBatches:
                     self._skip_first(position, error)
                     batch = None
                 empty_in_a_row = 0
+                if self.keeps_taken:
+                    self._taken.append(_Taken(position, position.generation, stored, start))
                 if batch is None and self._now_ms() >= until_ms:
                     self.has_more = True
                     return
@@ -106,6 +121,20 @@ class StoredBatches:
                     yield batch
                     continue
             self._turn.rotate(-1)
+
+    def forget_taken(self) -> None:
+        """The application has got what was taken."""
+        self._taken.clear()
+
+    def give_back(self) -> None:
+        """Undo what was taken since `forget_taken`: the application did not get it. A position that was set
+        meanwhile stays where it is."""
+        while self._taken:
+            position, generation, stored, start = self._taken.pop()
+            if position.generation == generation:
+                position.store.appendleft(stored)
+                position.stored_bytes += stored.header.size
+                position.offset = start
 
     def _skip_first(self, position: Position, error: BrokerError) -> None:
         """Pass over the first stored batch, which is damaged."""

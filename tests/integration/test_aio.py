@@ -140,7 +140,7 @@ def test_the_admin_client_describes_and_refuses(broker: BackgroundBroker, topic:
 
 
 def test_a_storm_of_cancelled_polls_loses_and_repeats_no_record(broker: BackgroundBroker, topic: str) -> None:
-    count, partition, group = 4_000, TopicPartition(topic, 0), f"{topic}-group"
+    count, partition, group = 2_000, TopicPartition(topic, 0), f"{topic}-group"
 
     async def main() -> None:
         await make_topic(broker, topic)
@@ -150,13 +150,13 @@ def test_a_storm_of_cancelled_polls_loses_and_repeats_no_record(broker: Backgrou
         producing = asyncio.create_task(fill(broker, topic, count))
         async with AsyncConsumer(reading(broker, group, **{"max.poll.records": 25})) as consumer:
             await consumer.add_topic(topic)
-            while len(offsets) < count or cancelled < 400:
+            while len(offsets) < count or cancelled < 300:
                 kind = chance.randrange(3)
                 task: asyncio.Task[Any]
                 if kind == 0:
-                    task = asyncio.create_task(consumer.poll(WAIT_MS if len(offsets) < count else 50))
+                    task = asyncio.create_task(consumer.poll(WAIT_MS if len(offsets) < count else 5))
                 elif kind == 1:
-                    task = asyncio.create_task(consumer.poll_batches(50))
+                    task = asyncio.create_task(consumer.poll_batches(5))
                 else:
                     task = asyncio.create_task(anext(consumer))
                 for _ in range(chance.randrange(12)):
@@ -282,9 +282,10 @@ def test_two_consumers_of_one_loop_share_a_topic(broker: BackgroundBroker, topic
             has_come = asyncio.Event()
             tasks.append(asyncio.create_task(consume(listener, seen, has_come)))
             await has_come.wait()
+        await until(lambda: bool(listeners[0].revoked) or tasks[0].done())
         is_enough.set()
         count = await producing
-        await until(lambda: len(seen) == count)
+        await until(lambda: len(seen) == count or any(task.done() for task in tasks))
         tasks[0].cancel()  # The other one takes over its partitions, and reads on.
         await asyncio.wait([tasks[0]])
         await until(lambda: len(listeners[1].assigned) >= 4)
