@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from holdfast_log.clients.aio.home_loop import HomeLoop
+from holdfast_log.clients.errors import UndeliveredError
+from holdfast_log.clients.feedback.connection_log import warn
 from holdfast_log.clients.sending.producer_lock import ProducerLock
 
 T = TypeVar("T")
@@ -66,18 +68,24 @@ class _ThreadedCall:
             is_abandoned = self._is_abandoned
             if is_abandoned and self._lock is not None:
                 self._lock.forget_interruption(threading.get_ident())
-        is_lost = is_abandoned or not self._home.post(_finish, self._future, result, error)
+        is_lost = is_abandoned or not self._home.post(self._finish, result, error)
+        if is_lost:
+            self._note_lost(error)
         if is_lost and result is not None and self._undo is not None:
             self._undo(result)
 
+    def _finish(self, result: Any, error: BaseException | None) -> None:
+        if self._future.done():  # The caller was cancelled.
+            self._note_lost(error)
+        elif error is None:
+            self._future.set_result(result)
+        else:
+            self._future.set_exception(error)
 
-def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return  # The caller was cancelled.
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+    def _note_lost(self, error: BaseException | None) -> None:
+        """Losses are told once: if nobody waits for the call that tells them, they are logged."""
+        if isinstance(error, UndeliveredError):
+            warn(f"holdfast.{self._home.name}", str(error))
 
 
 async def in_thread(

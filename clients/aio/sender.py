@@ -171,7 +171,7 @@ class AsyncSender:
             error.add_note(str(undelivered))  # What ended the block is raised, with this below it.
 
     def __del__(self) -> None:
-        if not getattr(self, "_is_closed", True) and hasattr(self, "_client"):
+        if not getattr(self, "_is_closed", True) and "_client" in self.__dict__:
             message = f"an {type(self).__name__} was not closed: use async with, or close()"
             warnings.warn(message, ResourceWarning, source=self, stacklevel=1)
 
