@@ -15,9 +15,9 @@ from holdfast_log.clients.aio.call_threads import in_thread
 from holdfast_log.clients.aio.calls import awaited, passed_on
 from holdfast_log.clients.aio.home_loop import HomeLoop
 from holdfast_log.clients.aio.room import RoomQueue
+from holdfast_log.clients.connection.network import InterruptedCall
 from holdfast_log.clients.errors import ClientError
 from holdfast_log.clients.exclusive_producer import ExclusiveProducer
-from holdfast_log.clients.interruption import InterruptedCall
 from holdfast_log.clients.message import Message, RecordMetadata
 from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.accumulator import NeedsRoom

@@ -36,7 +36,14 @@ from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.conversation import Authenticator, Conversation
 from holdfast_log.clients.connection.link import Call, Link, LinkSettings, Reply
 from holdfast_log.clients.connection.links import Links
-from holdfast_log.clients.connection.network import Channel, ClientNetwork, SocketChannel, SystemNetwork
+from holdfast_log.clients.connection.network import (
+    Channel,
+    ClientNetwork,
+    InterruptedCall,
+    SocketChannel,
+    SystemNetwork,
+    interrupted,
+)
 from holdfast_log.clients.errors import (
     ClosedError,
     NoBrokerError,
@@ -46,7 +53,6 @@ from holdfast_log.clients.errors import (
 from holdfast_log.clients.feedback.connection_log import ConnectionLog
 from holdfast_log.clients.feedback.events import Events, OnEvent
 from holdfast_log.clients.feedback.traffic import Traffic
-from holdfast_log.clients.interruption import InterruptedCall, interrupted
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import AuthenticationError
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from holdfast_log.clients.boot_clock import boot_ms
+from holdfast_log.clients.errors import RequestTimeoutError
 from holdfast_log.protocol.wire import Buffer
 
 
@@ -159,6 +160,18 @@ def _begin_connecting(host: str, port: int, send_bytes: int, receive_bytes: int)
         else:
             return candidate
     raise failure
+
+
+class InterruptedCall(RequestTimeoutError):
+    """Ends a call whose caller was cancelled in another thread. As after a timeout, what was asked for may
+    still happen. No application sees it."""
+
+    retriable = False
+
+
+def interrupted(call: str) -> InterruptedCall:
+    """The error that ends a call."""
+    return InterruptedCall(f"{call} was cancelled while it waited; what it asked for may still happen")
 
 
 class SystemNetwork:

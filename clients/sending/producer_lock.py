@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar, cast
 
+from holdfast_log.clients.connection.network import interrupted
 from holdfast_log.clients.errors import ForkedError, InsideCallbackError
-from holdfast_log.clients.interruption import interrupted
 
 T = TypeVar("T")
 RunUntil: TypeAlias = Callable[[Callable[[], bool], int | None], bool]
