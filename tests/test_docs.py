@@ -46,7 +46,7 @@ MADE = [
     HOME / "docs" / path
     for path in (
         "getting-started.md", "examples/index.md", "reference/index.md", "reference/admin.md",
-        "reference/errors.md",
+        "reference/aio.md", "reference/errors.md",
     )
 ]  # fmt: skip
 """Pages that only the site has: docs/making/hooks.py makes them, and tests/test_site.py looks at them."""

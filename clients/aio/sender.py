@@ -47,7 +47,8 @@ class AsyncSender:
         self._home = home
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop, once it has been compared."""
-        self._in_a_row = 0
+        self._left = _SENT_IN_A_ROW
+        """How many more messages may be sent in a row."""
         self._is_closed = False
 
     def _use(self, client: Producer | ExclusiveProducer) -> None:
@@ -70,22 +71,32 @@ class AsyncSender:
         the tasks that wait already; the loop goes on meanwhile. If it is cancelled, the message was not
         queued; of several messages, those before the first that had to wait were.
         """
-        if get_running_loop() is not self._loop:
-            self._loop = self._home.enter()
-        if self._in_a_row >= _SENT_IN_A_ROW:
-            self._in_a_row = 0
+        left = self._left
+        # Every message comes this way: few steps, and the others only if one of these does not hold.
+        if left and not self._places and get_running_loop() is self._loop and len(messages) == 1:
+            self._left = left - 1
+            try:
+                return self._send(messages[0])
+            except NeedsRoom:
+                pass
+        return await self._send_in_turn(messages)
+
+    async def _send_in_turn(self, messages: tuple[Message, ...]) -> SendResponse:
+        self._loop = self._home.enter()
+        if len(messages) != 1:
+            if not messages:
+                return self._send()  # Raises what it raises.
+            return GroupResponse(tuple([await self.send(message) for message in messages]))
+        if not self._left:
+            self._left = _SENT_IN_A_ROW
             await asyncio.sleep(0)
-        self._in_a_row += 1
-        if len(messages) == 1:
-            if not self._places:
-                try:
-                    return self._send(messages[0])
-                except NeedsRoom:
-                    pass
-            return await self._room.send(partial(self._send, messages[0]))
-        if not messages:
-            return self._send()  # Raises what it raises.
-        return GroupResponse(tuple([await self.send(message) for message in messages]))
+        attempt = partial(self._send, messages[0])
+        if not self._places:
+            try:
+                return attempt()
+            except NeedsRoom:
+                pass
+        return await self._room.send(attempt)
 
     async def publish(self, message: Message) -> RecordMetadata:
         """Send one message and wait for its outcome. Raises the error if it failed."""

@@ -78,7 +78,12 @@ def _examples() -> str:
 
 def public_names() -> dict[str, list[str]]:
     """The public names by the module that has them, as holdfast_log/__init__.py lists them."""
-    tree = ast.parse((HOME / "holdfast_log" / "__init__.py").read_text())
+    return _exported(HOME / "holdfast_log" / "__init__.py")
+
+
+def _exported(path: Path) -> dict[str, list[str]]:
+    """What a module offers to type checkers."""
+    tree = ast.parse(path.read_text())
     found: dict[str, list[str]] = {}
     for block in tree.body:
         if not (isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"):
@@ -113,6 +118,20 @@ def _reference() -> Iterator[tuple[str, str]]:
             "The admin client",
             "`from holdfast_log import Admin, NewTopic`; the others are in `holdfast_log.clients.admin`.",
             of_admin,
+        ),
+    )
+    yield (
+        "reference/aio.md",
+        _listed(
+            "The clients for asyncio",
+            "`from holdfast_log.aio import AsyncConsumer`. Every method of the ordinary client is there as a "
+            "coroutine with the same arguments; listed are those that differ, and what is meant by that. "
+            "[clients.md](../clients.md#with-asyncio) explains how to use them.",
+            [
+                f"{module}.{name}"
+                for module, found in _exported(HOME / "holdfast_log" / "aio.py").items()
+                for name in found
+            ],
         ),
     )
     yield (

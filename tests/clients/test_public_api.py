@@ -8,10 +8,12 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast_log
+from holdfast_log import aio
 from holdfast_log.clients import errors as client_errors
 from holdfast_log.clients.message import ConsumerRecord
 from holdfast_log.protocol import errors as protocol_errors
@@ -75,8 +77,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         holdfast_log.Prodcer  # noqa: B018
 
 
-def test_type_checkers_see_the_names_that_can_be_imported() -> None:
-    block = next(node for node in ast.parse(inspect.getsource(holdfast_log)).body if isinstance(node, ast.If))
+@pytest.mark.parametrize("module", [holdfast_log, aio])
+def test_type_checkers_see_the_names_that_can_be_imported(module: Any) -> None:
+    block = next(node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.If))
     seen = {
         alias.asname: f"{node.module}.{alias.name}"
         for node in block.body
@@ -84,12 +87,10 @@ def test_type_checkers_see_the_names_that_can_be_imported() -> None:
         for alias in node.names
     }
     found = {
-        name: f"holdfast_log.{module}.{name}"
-        for module, names in holdfast_log._MODULES.items()
-        for name in names
+        name: f"holdfast_log.{source}.{name}" for source, names in module._MODULES.items() for name in names
     }
 
-    assert seen == found and len(found) == len(holdfast_log.__all__)
+    assert seen == found and len(found) == len(module.__all__)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,17 @@
-"""Calls of a stock client (librdkafka) for the integration tests. Each call waits for its outcome."""
+"""Calls of a stock client (librdkafka), and of Holdfast's asyncio clients, for the integration tests. Each
+call waits for its outcome."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from holdfast_log import Message
+from holdfast_log.aio import AsyncConsumer, AsyncProducer
 
 TIMEOUT_S = 60.0
 
@@ -105,3 +110,15 @@ def consume(
         return values
     finally:
         consumer.close()
+
+
+async def round_trip_in_loop(properties: dict[str, Any], topic: str, group: str = "asyncio") -> bytes | None:
+    """Write a value with Holdfast's asyncio producer, and read it with its consumer, in a group."""
+    async with AsyncProducer(properties) as producer:
+        await producer.publish(Message(topic, value=b"value"))
+    reading = {**properties, "group.id": group, "auto.offset.reset": "earliest"}
+    async with AsyncConsumer(reading) as consumer:
+        await consumer.add_topic(topic)
+        record = await asyncio.wait_for(anext(consumer), TIMEOUT_S)
+        await consumer.commit()
+    return record.value

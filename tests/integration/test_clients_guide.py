@@ -20,14 +20,14 @@ def test_every_example_prints_what_the_guide_says(cluster: Cluster) -> None:
         done = finished([sys.executable, "-c", example.replace("localhost:9092", broker.address)])
         assert done.returncode == 0, f"{example}\n{done.stderr}"
         printed.append(done.stdout.splitlines())
-    single, called_back, in_bulk, in_coroutine, *reading, batches, topic = printed[:-4]
+    single, called_back, in_bulk, *reading, batches, topic, in_loop = printed[:-4]
     feedback, exposed, traced, own = printed[-4:]
     records, with_schema, readable = reading
 
     assert single == ["0"]
     assert called_back == [f"flights-0 at {offset}" for offset in (1, 2, 3)]
     assert in_bulk == ["100000 arrived, 0 failed"]
-    assert in_coroutine == ["5000 written"]
+    assert in_loop == ["5000 written", "5001 read"]
     assert len(records) == 500 and records[0] == "0 0 b'UA' b'EWR to IAH'"
     assert readable == ["500 records can be read"]
     assert with_schema == ["{'item': 'tea', 'count': 2}"]
@@ -38,4 +38,7 @@ def test_every_example_prints_what_the_guide_says(cluster: Cluster) -> None:
     )
     assert re.fullmatch(r"\d+ lines about records", exposed[0])
     assert traced == ["True"]
-    assert own == ["['arrivals', 'flights', 'orders', 'traced-orders']", f"{broker.broker_id} 4"]
+    assert own == [
+        "['arrivals', 'arrivals-seen', 'flights', 'orders', 'traced-orders']",
+        f"{broker.broker_id} 5",
+    ]

@@ -130,6 +130,36 @@ def test_a_pool_of_writers_is_refused_when_another_owner_takes_over_from_a_pause
         assert record.value.startswith(owner), (record.offset, fence_offset)
 
 
+def test_transfers_of_tasks_are_carried_out_once_although_the_program_is_killed(
+    broker: BackgroundBroker,
+) -> None:
+    """The second process takes over the transactional ids, and Ctrl-C ends it."""
+    requests = [f"alice bob {amount}" for amount in range(1, 101)]
+    with Admin({"bootstrap.servers": broker.address}) as admin:
+        admin.create_topics([NewTopic("transfers", partitions=3), NewTopic("accounts", partitions=1)])
+    with Producer({"bootstrap.servers": broker.address}) as producer:
+        for number, request in enumerate(requests):
+            producer.send(Message("transfers", value=request, partition=number % 3))
+    first = start("async_transfers.py", broker.address, "bank", 2)
+    assert line_of(first) == "ready"
+    accounts = {"bootstrap.servers": broker.address, "isolation.level": "read_committed"}
+    found: list[ConsumerRecord] = []
+    with Consumer({**accounts, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.add_topic("accounts", 0)
+        while not found:
+            found += consumer.poll(WAIT_MS)
+        first.kill()
+        first.communicate()
+        second = start("async_transfers.py", broker.address, "bank", 2)
+        while len(found) < 2 * len(requests):
+            found += consumer.poll(WAIT_MS)
+        found += consumer.poll(200)
+    second.send_signal(signal.SIGINT)
+    second.communicate(timeout=TIMEOUT_S)
+    changes = [int(record.value) for record in found if record.value is not None]
+    assert sorted(changes) == sorted([*range(1, 101), *(-amount for amount in range(1, 101))])
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_has_at_most_185_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 185

@@ -33,6 +33,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from kazoo.client import KazooClient
 
 from holdfast_log import Consumer, Message, Producer
+from holdfast_log.aio import AsyncAdmin
 from holdfast_log.broker.tools.broker_process import BackgroundBroker, free_port
 from holdfast_log.clients.admin import (
     Admin,
@@ -197,6 +198,26 @@ def test_our_clients_get_in(secured: Secured, mechanism: str) -> None:
         found: list[Any] = []
         until(lambda: bool(found.extend(consumer.poll(1000)) or found))
     assert [record.value for record in found] == [b"value"]
+
+
+@pytest.mark.parametrize("mechanism", [*OFFERED, OAUTHBEARER])
+def test_our_asyncio_clients_get_in(secured: Secured, tmp_path: Path, mechanism: str) -> None:
+    properties = as_user(secured.bootstrap, mechanism)
+    if mechanism == OAUTHBEARER:
+        (tmp_path / "token").write_text(token())
+        properties = {**properties, "sasl.oauthbearer.token.file": str(tmp_path / "token")}
+        del properties["sasl.username"], properties["sasl.password"]
+
+    assert asyncio.run(clients.round_trip_in_loop(properties, f"asyncio-{mechanism}")) == b"value"
+
+
+def test_an_asyncio_client_with_a_wrong_password_is_told_so(secured: Secured) -> None:
+    async def go() -> None:
+        async with AsyncAdmin(as_user(secured.bootstrap, PLAIN, password="wrong")) as admin:
+            await admin.list_topics()
+
+    with pytest.raises(AuthenticationError):
+        asyncio.run(go())
 
 
 @pytest.mark.parametrize("mechanism", OFFERED)

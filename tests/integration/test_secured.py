@@ -25,6 +25,7 @@ from kafka.errors import TopicAuthorizationFailedError as KafkaPythonTopicRefuse
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
 from holdfast_log import Consumer, Message, Producer
+from holdfast_log.aio import AsyncProducer
 from holdfast_log.broker.tools.broker_process import BackgroundBroker, free_port
 from holdfast_log.clients.admin import (
     LATEST,
@@ -239,6 +240,20 @@ def written_to_closed(secured: Secured) -> int:
     with Admin({"bootstrap.servers": secured.cluster.brokers[0].address}) as admin:
         (found,) = admin.list_offsets({TopicPartition("closed", 0): LATEST}).values()
     return found.offset
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_our_asyncio_clients(secured: Secured, way: str) -> None:
+    properties, topic = secured.ours(way), new_topic(secured, f"open-asyncio-{way}")
+
+    async def refused() -> None:
+        async with AsyncProducer(properties) as producer:
+            await producer.publish(Message("closed", value=b"value"))
+
+    found = asyncio.run(clients.round_trip_in_loop(properties, topic, f"open-asyncio-{way}"))
+    assert found == b"value"
+    with pytest.raises(AuthorizationError):
+        asyncio.run(refused())
 
 
 def is_refused(call: Callable[[], object], *errors: type[BaseException]) -> bool:

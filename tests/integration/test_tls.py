@@ -31,6 +31,7 @@ from holdfast_log.clients.producer import Producer as HoldfastProducer
 from holdfast_log.coordinator.tools.zookeeper_process import free_port
 from tests.certificates import BOTH_NAMES, Authority
 from tests.cluster import Cluster
+from tests.integration import clients
 from tests.integration.waiting import until
 
 PASSWORD = "quite secret 17"
@@ -203,6 +204,18 @@ def test_holdfasts_own_clients_take_pkcs12_and_send_large_records(secure: Secure
         found: list[bytes | None] = []
         until(lambda: len(found.__iadd__([each.value for each in consumer.poll(1000)])) >= len(values))
     assert found == values
+
+
+def test_holdfasts_asyncio_clients_produce_and_consume(secure: SecureCluster) -> None:
+    secure.new_topic("by-asyncio")
+    properties = {
+        "bootstrap.servers": secure.bootstrap,
+        "security.protocol": "SSL",
+        "ssl.truststore.location": secure.trusted,
+        "ssl.keystore.location": str(secure.directory / "client.p12"),
+        "ssl.keystore.password": PASSWORD,
+    }
+    assert asyncio.run(clients.round_trip_in_loop(properties, "by-asyncio")) == b"value"
 
 
 def test_a_client_without_a_certificate_gets_nothing(secure: SecureCluster) -> None:
