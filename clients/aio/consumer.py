@@ -21,7 +21,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 from holdfast_log.clients.aio.calls import awaited
 from holdfast_log.clients.aio.home_loop import HomeLoop
 from holdfast_log.clients.aio.listener import AsyncRebalanceListener, ListenerInLoop
-from holdfast_log.clients.aio.worker import ClientJob, Worker
+from holdfast_log.clients.aio.worker import ThreadedJob, Worker
 from holdfast_log.clients.arguments import A_WAIT
 from holdfast_log.clients.config import Properties
 from holdfast_log.clients.connection.network import ClientNetwork
@@ -184,7 +184,7 @@ class AsyncBaseConsumer:
         if self._ahead:
             records = list(self._ahead)
             self._ahead.clear()
-            self._worker.submit(ClientJob(partial(self._client._buffer.give_back, records)))
+            self._worker.submit(ThreadedJob(partial(self._client._buffer.give_back, records)))
 
     def wake(self) -> None:
         """Make the `poll` in progress, or else the next one, return at once. Thread-safe."""

@@ -41,7 +41,7 @@ class Interruptible(Protocol):
         ...
 
 
-class ClientJob:
+class ThreadedJob:
     """One call of a client, from the coroutine that awaits it to the thread and back."""
 
     __slots__ = (
@@ -91,13 +91,13 @@ class Worker:
         self.home = home
         self._client = client
         self._name = home.name
-        self._queue: queue.SimpleQueue[ClientJob | CallbackRun | None] = queue.SimpleQueue()
-        self._later: deque[ClientJob | None] = deque()
-        self._waiting: set[ClientJob] = set()
+        self._queue: queue.SimpleQueue[ThreadedJob | CallbackRun | None] = queue.SimpleQueue()
+        self._later: deque[ThreadedJob | None] = deque()
+        self._waiting: set[ThreadedJob] = set()
         """The calls that coroutines wait for. Belongs to the loop."""
         self._guard = threading.Lock()
-        self._running: list[ClientJob] = []
-        self._undecided: ClientJob | None = None
+        self._running: list[ThreadedJob] = []
+        self._undecided: ThreadedJob | None = None
         self._decided = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_ended = False
@@ -121,7 +121,7 @@ class Worker:
         `what_stays` returns, which is called in the loop.
         """
         self.check(may_nest=may_nest)
-        job = ClientJob(
+        job = ThreadedJob(
             call,
             self.home.enter().create_future(),
             give_back=give_back,
@@ -147,12 +147,12 @@ class Worker:
             self._abandon(other)
             if other.future is not None and not other.future.done():
                 other.future.set_exception(ClosedError(f"the {self._name} was closed during the call"))
-        job = ClientJob(call, loop.create_future(), may_nest=False, interrupt=_go_on)
+        job = ThreadedJob(call, loop.create_future(), may_nest=False, interrupt=_go_on)
         self.submit(job)
         self._queue.put(None)
         await self._outcome(job)
 
-    def submit(self, job: ClientJob) -> None:
+    def submit(self, job: ThreadedJob) -> None:
         """Make a call after those before it, without waiting."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name=f"holdfast {self._name}", daemon=True)
@@ -163,7 +163,7 @@ class Worker:
         """Whether other calls wait or are under way."""
         return bool(self._waiting)
 
-    async def _outcome(self, job: ClientJob) -> Any:
+    async def _outcome(self, job: ThreadedJob) -> Any:
         assert job.future is not None
         self._waiting.add(job)
         try:
@@ -189,12 +189,12 @@ class Worker:
                 f"this {self._name} waits for the callback that makes this call: call it elsewhere"
             )
 
-    def _decide(self, job: ClientJob, returned: Any = None) -> None:
+    def _decide(self, job: ThreadedJob, returned: Any = None) -> None:
         job.returned = returned
         job.is_decided = True
         self._decided.set()
 
-    def _abandon(self, job: ClientJob) -> None:
+    def _abandon(self, job: ThreadedJob) -> None:
         """Nobody waits for a call any more."""
         with self._guard:
             job.is_abandoned = True
@@ -217,7 +217,7 @@ class Worker:
         if self._thread is None:
             self._client.discard()
         else:
-            self.submit(ClientJob(self._client.discard))
+            self.submit(ThreadedJob(self._client.discard))
             self._queue.put(None)
 
     # In the thread ------------------------------------------------------------------------------------
@@ -227,10 +227,10 @@ class Worker:
             item = self._later.popleft() if self._later else self._queue.get()
             if item is None:
                 return
-            if isinstance(item, ClientJob):
+            if isinstance(item, ThreadedJob):
                 self._make(item)
 
-    def _make(self, job: ClientJob) -> None:
+    def _make(self, job: ThreadedJob) -> None:
         self._settle()
         with self._guard:
             if job.is_abandoned:
@@ -287,7 +287,7 @@ class Worker:
                 item = self._queue.get(timeout=min(left_s, _LOOK_S))
             except queue.Empty:
                 continue
-            if isinstance(item, ClientJob) and item.may_nest and serves:
+            if isinstance(item, ThreadedJob) and item.may_nest and serves:
                 self._make(item)
             elif not isinstance(item, CallbackRun):
                 self._later.append(item)
@@ -307,7 +307,7 @@ def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(error)
 
 
-def _is_abandoned(job: ClientJob) -> bool:
+def _is_abandoned(job: ThreadedJob) -> bool:
     return job.is_abandoned  # The loop's thread changes it.
 
 
