@@ -7,7 +7,6 @@ table in docs/settings.md are derived from the rows.
 from __future__ import annotations
 
 import enum
-import heapq
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -237,7 +236,7 @@ def closest_name(key: str, names: Mapping[str, Any]) -> str | None:
     letters with `key` are compared with it letter by letter, which is most of the work."""
     letters = _letters(key) if len(key) <= _MISSPELT_MAX else frozenset()
     shares = ((2 * len(letters & _letters_of_name(name)) / (len(key) + len(name)), name) for name in names)
-    likely = heapq.nlargest(_COMPARED_MAX, (each for each in shares if each[0] >= _SIMILAR_SHARE))
+    likely = sorted((each for each in shares if each[0] >= _SIMILAR_SHARE), reverse=True)[:_COMPARED_MAX]
     if not likely:
         return None
     import difflib  # Slow to import; only misspelt keys need it.

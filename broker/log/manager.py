@@ -113,7 +113,7 @@ class LogManager:
         self.scrubber = Scrubber(
             self, disk, workers, clock, date_ms, scrub or ScrubSettings(), self._log_damaged
         )
-        self._events = {directory: self._events_in(directory) for directory in self.directories}
+        self._events: dict[LogDirectory, LogEvents[Log]] = {}
 
     def add_failure_listener(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the path of each directory that goes offline from now on."""
@@ -211,7 +211,7 @@ class LogManager:
         log.use_files(self._files)
         log.settings = self.settings.of(log.topic_partition.topic)
         log.producers.use_totals(self._producer_totals)
-        log.events = self._events[directory]
+        log.events = self._events_in(directory)
         log.last_flush_ms = now_ms(self._clock)
         log.roll_jitter = self._random.random()
         directory.logs[log.topic_partition] = log
@@ -223,6 +223,12 @@ class LogManager:
 
     def _events_in(self, directory: LogDirectory) -> LogEvents[Log]:
         """What the logs of a directory report, and to whom."""
+        events = self._events.get(directory)
+        if events is None:
+            events = self._events[directory] = self._new_events(directory)
+        return events
+
+    def _new_events(self, directory: LogDirectory) -> LogEvents[Log]:
         return LogEvents(
             discard=self._removals.discard,
             start_moved=partial(remove_before_start, self.checkpoints, directory),

@@ -360,7 +360,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "absent-broker-not-counted": lambda path: (
         of_features.test_a_broker_that_is_away_counts_while_it_has_replicas()
     ),
-    "long-request-handled-whole": lambda path: of_parts.test_each_part_has_a_turn_of_its_own(),
+    "long-request-handled-whole": lambda path: (
+        of_parts.test_a_long_request_is_handled_in_parts_and_answered_as_if_at_once()
+    ),
     "long-request-overtaken": lambda path: (
         of_parts.test_a_later_request_does_not_overtake_one_that_is_handled_in_parts()
     ),

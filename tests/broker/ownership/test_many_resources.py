@@ -194,7 +194,7 @@ def test_many_grants_are_resumed_in_parts(
     assert [each.name for each in answer.resources] == [f"n{number}" for number in range(MANY)]
     assert {each.error_code for each in answer.resources} == {0}
     assert max(keys) <= PART_ROWS
-    assert max(turns.calls) == 1
+    assert max(turns.calls) <= 2
     assert before.connection.is_closed
 
 

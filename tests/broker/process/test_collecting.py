@@ -11,7 +11,14 @@ import pytest
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.process import collecting
-from holdfast_log.broker.process.collecting import LOOK_MS, PERIOD_MS, THRESHOLDS, WALKED_MAX, Collecting
+from holdfast_log.broker.process.collecting import (
+    LOOK_MS,
+    PERIOD_MS,
+    THRESHOLDS,
+    WALKED_MAX,
+    WHOLE_MS,
+    Collecting,
+)
 
 YOUNG, MIDDLE, _ = THRESHOLDS
 
@@ -56,6 +63,10 @@ class FakeCollector:
         self.frozen += sum(self.generations)
         self.generations, self.counts = [0, 0, 0], [0, 0, 0]
 
+    def unfreeze(self) -> None:
+        self.generations[2] += self.frozen
+        self.frozen = 0
+
 
 def begun(objects: int) -> tuple[Clock, FakeCollector]:
     clock, collector = Clock(), FakeCollector(objects)
@@ -98,6 +109,17 @@ def test_few_new_objects_stay_for_the_next_walk() -> None:
     assert collector.generations == [YOUNG, 0, 0] and not collector.frozen
 
 
+def test_everything_is_walked_once_a_day_and_frozen_again() -> None:
+    clock, collector = begun(3_000_000)
+    collector.come(100_000)
+    # The periods between are those of an idle broker.
+    clock.pump([PERIOD_MS / 1000, WHOLE_MS / 1000 - 2 * PERIOD_MS / 1000, 0])
+    assert max(collector.walked[1:]) <= WALKED_MAX
+    clock.advance(PERIOD_MS / 1000)
+    assert sum(walked > WALKED_MAX for walked in collector.walked[1:]) == 1
+    assert 3_100_000 in collector.walked and collector.frozen == 3_100_000
+
+
 def walk_all(self: Collecting) -> None:
     self._collector.collect()
     self._collector.freeze()
@@ -133,6 +155,21 @@ def thawed() -> Iterator[None]:
     yield
     gc.set_threshold(*before)
     gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_cycle_that_was_frozen_is_found_within_a_day() -> None:
+    clock = Clock()
+    Collecting(clock).begin()
+    first, second = Node(), Node()
+    first.other, second.other = second, first
+    gone = weakref.ref(first)
+    clock.advance(PERIOD_MS / 1000)
+    del first, second
+    clock.advance(PERIOD_MS / 1000)
+    assert gone() is not None
+    clock.advance(WHOLE_MS / 1000)
+    assert gone() is None
 
 
 @pytest.mark.usefixtures("thawed")
