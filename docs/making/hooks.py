@@ -20,6 +20,7 @@ HOME = Path(__file__).parents[2]
 DOCS = HOME / "docs"
 INHERITED = "    options:\n      inherited_members: true\n"
 """For a class whose calls are in several files."""
+_IN_SEVERAL_FILES = ("Admin", "Consumer", "Producer")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 
 
@@ -90,7 +91,7 @@ def _exported(path: Path) -> dict[str, list[str]]:
             continue
         for line in block.body:
             if isinstance(line, ast.ImportFrom) and line.module:
-                found[line.module] = [each.name for each in line.names]
+                found.setdefault(line.module, []).extend(each.name for each in line.names)
     return found
 
 
@@ -149,5 +150,5 @@ def _all_of(path: Path) -> list[str]:
 
 
 def _listed(title: str, introduction: str, names: list[str]) -> str:
-    parts = [f"::: {name}\n{INHERITED if name.endswith('.Admin') else ''}" for name in names]
+    parts = [f"::: {name}\n{INHERITED if name.endswith(_IN_SEVERAL_FILES) else ''}" for name in names]
     return f"# {title}\n\n{introduction}\n\n" + "\n".join(parts)
