@@ -232,13 +232,13 @@ def _next(database: sqlite3.Connection) -> tuple[int, int]:
 
 
 def test_the_next_leader_of_a_state_machine_continues_from_its_log(broker: BackgroundBroker) -> None:
-    clients.create_topic(broker.address, "accounts", config={"cleanup.policy": "compact"})
-    first = start("state_machine.py", broker.address, "accounts")
+    clients.create_topic(broker.address, "balances", config={"cleanup.policy": "compact"})
+    first = start("state_machine.py", broker.address, "balances")
     _say(first, "deposit anna 10", "transfer anna ben 4", "transfer ben anna 5")
     assert [_hear(first) for _ in range(4)] == [
         "leading: ", "done: deposit anna 10", "done: transfer anna ben 4", "refused: ben has only 4"
     ]  # fmt: skip
-    second = start("state_machine.py", broker.address, "accounts")
+    second = start("state_machine.py", broker.address, "balances")
     _say(second, "transfer ben carl 4")
     _say(first, "deposit ben 1")
     assert _hear(first) == "done: deposit ben 1"
@@ -248,7 +248,7 @@ def test_the_next_leader_of_a_state_machine_continues_from_its_log(broker: Backg
 
     assert [_hear(second) for _ in range(2)] == ["leading: anna 6, ben 5", "done: transfer ben carl 4"]
     second.communicate(timeout=TIMEOUT_S)
-    assert run("state_machine.py", broker.address, "accounts") == "leading: anna 6, ben 1, carl 4\n"
+    assert run("state_machine.py", broker.address, "balances") == "leading: anna 6, ben 1, carl 4\n"
 
 
 def test_a_key_value_store_loses_no_acknowledged_command_when_its_leader_is_killed(
