@@ -50,6 +50,28 @@ murmur2(PyObject *module, PyObject *data)
     return PyLong_FromUnsignedLong(hash_of((const uint8_t *)bytes, (size_t)size));
 }
 
+PyDoc_STRVAR(java_hash_doc, "java_hash(text: str) -> int");
+
+static PyObject *
+java_hash(PyObject *module, PyObject *text)
+{
+    Py_ssize_t length = PyUnicode_Check(text) ? PyUnicode_GetLength(text) : -1;
+    if (length < 0) {
+        PyErr_SetString(PyExc_TypeError, "a name must be a str");
+        return NULL;
+    }
+    uint32_t hash = 0;
+    for (Py_ssize_t index = 0; index < length; index++) {
+        uint32_t character = PyUnicode_ReadChar(text, index);
+        if (character > 0xFFFF) { /* two units of UTF-16 */
+            hash = 31 * hash + (0xD800 + ((character - 0x10000) >> 10));
+            character = 0xDC00 + (character & 0x3FF);
+        }
+        hash = 31 * hash + character;
+    }
+    return PyLong_FromUnsignedLong(hash);
+}
+
 PyDoc_STRVAR(places_doc, "places(ends, data, valid, start, rows, partitions, without_key) -> bytes");
 
 static inline int32_t
@@ -111,6 +133,7 @@ places(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"murmur2", murmur2, METH_O, murmur2_doc},
+    {"java_hash", java_hash, METH_O, java_hash_doc},
     {"places", places, METH_VARARGS, places_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,5 @@
-"""The partition of a key by Kafka's default, so that equal keys go to one partition from every client.
+"""The partition of a key by Kafka's default, so that equal keys go to one partition from every client; and
+the hash of a name, by which its coordinator is found.
 
 The loops are in the compiled `protocol._key_hash` if it is installed, else in `protocol.key_hash_loop`; the
 environment variable HOLDFAST_PURE_PYTHON selects the latter.
@@ -31,6 +32,10 @@ _loop = _fastest_loop()
 
 murmur2: Callable[[bytes], int] = _loop.murmur2
 """The 32-bit MurmurHash2 of a key with the seed that Kafka's Java client uses, as an unsigned number."""
+
+
+java_hash: Callable[[str], int] = _loop.java_hash
+"""Java's String.hashCode, computed over UTF-16 code units, as an unsigned number."""
 
 
 def places(

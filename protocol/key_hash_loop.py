@@ -1,4 +1,4 @@
-"""The hash of a key by which Kafka's producers choose its partition, of one key and of a column, in Python.
+"""The hashes by which Kafka chooses partitions, of one key and of a column, in Python.
 
 `_key_hash.c` is the compiled equivalent. Both give the same values; `protocol.key_hash` uses the compiled one
 if it is there.
@@ -7,12 +7,16 @@ if it is there.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from functools import lru_cache
+from operator import mul
 
 from holdfast_log.protocol.wire import Buffer
 
 _POSITIVE = 0x7FFFFFFF
+_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+_powers = array("L", [1])
 
 
 @lru_cache(maxsize=16 * 1024)  # Keys repeat; a look-up costs a tenth of the loop.
@@ -33,6 +37,21 @@ def murmur2(data: bytes) -> int:
     state ^= state >> 13
     state = state * multiplier & 0xFFFFFFFF
     return state ^ (state >> 15)
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode, computed over UTF-16 code units, as an unsigned number."""
+    units = array("H", text.encode(_UTF_16, "surrogatepass"))
+    # Each unit times a power of 31, without a step of Python's for it: a name has up to 32 KB.
+    number: int = sum(map(mul, reversed(units), _powers_of_31(len(units))))
+    return number & 0xFFFFFFFF
+
+
+def _powers_of_31(count: int) -> array[int]:
+    """At least so many, from the first one on, each modulo 2**32."""
+    while len(_powers) < count:
+        _powers.append(_powers[-1] * 31 & 0xFFFFFFFF)
+    return _powers
 
 
 def places(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from holdfast_log.protocol.key_hash import java_hash
+
+_REMEMBERED_MAX = 256
+"""Characters of a key whose hash is remembered: clients may send many names of 32 KB, each another."""
+
 
 def partition_of_key(key: str, partition_count: int) -> int:
     """The partition that stores the key's records; its leader is the key's coordinator."""
-    return (_java_hash(key) & 0x7FFFFFFF) % partition_count
+    hashed = _remembered_hash(key) if len(key) <= _REMEMBERED_MAX else java_hash(key)
+    return (hashed & 0x7FFFFFFF) % partition_count
 
 
 @lru_cache(maxsize=16_384)
-def _java_hash(text: str) -> int:
-    """Java's String.hashCode, computed over UTF-16 code units, as an unsigned number."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    number = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        number = (31 * number + (high << 8 | low)) & 0xFFFFFFFF
-    return number
+def _remembered_hash(key: str) -> int:
+    return java_hash(key)

@@ -33,6 +33,18 @@ def test_the_compiled_hash_equals_the_one_in_python(key: bytes) -> None:
     assert compiled.murmur2(key) == key_hash_loop.murmur2(key)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_name_has_the_hash_that_java_gives_it(loop: ModuleType) -> None:
+    known = {"": 0, "a": 97, "hello": 99_162_322, "\U0001f600": 1_772_899, "polygenelubricants": 0x80000000}
+    assert {text: loop.java_hash(text) for text in known} == known
+
+
+@given(st.text(max_size=70) | st.text("\ud800\udfffa\U0001f600", max_size=9), st.integers(1, 900))
+def test_the_compiled_hash_of_a_name_equals_the_one_in_python(text: str, times: int) -> None:
+    for each in (text, text * times):
+        assert compiled.java_hash(each) == key_hash_loop.java_hash(each)
+
+
 @given(
     st.lists(st.none() | st.binary(max_size=20), max_size=40),
     st.integers(0, 40),
