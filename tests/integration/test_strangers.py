@@ -99,9 +99,9 @@ def test_no_record_of_a_stock_client_lies_between_those_of_an_owner_whose_connec
     assert len(mine) >= len(acknowledged)
     lost = [event for event in told if event.state is ClaimState.LOST]
     if b"x" in found:
-        assert [(event.reason, event.fence_offset) for event in lost] == [
-            (LossReason.FOREIGN_APPEND, mine[-1] + 1)
-        ]
+        assert [event.reason for event in lost] == [LossReason.FOREIGN_APPEND]
+        # An owner that is back before the stranger's first record is committed learns of no offset.
+        assert lost[0].fence_offset in (None, mine[-1] + 1)
     else:
         assert lost == []
 
