@@ -17,7 +17,7 @@ from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.replication.twins import TwinBrokers
-from tests.broker.world import World
+from tests.broker.world import World, follow
 from tests.models.batches import batch, timed_batch
 from tests.models.transactional import transactional_batch
 
@@ -131,6 +131,49 @@ def state_of(world: World) -> Any:
         rows += [(entry.producer_id, entry.epoch, list(entry.batches)) for entry in producers.entries()]
         rows += [entry.last_write_ms for entry in producers.entries()]
     return rows
+
+
+def append_drawn(twins: Twins, rng: random.Random) -> None:
+    """Have both append drawn requests to four partitions, one of which broker 2 follows, while leaders and
+    leases change."""
+    requests = Requests(rng)
+    for topic in ("t", "u"):
+        for index in (0, 1):
+            twins.both(lambda world, topic=topic, index=index: lead(world, topic, index))  # type: ignore[misc]
+    epoch = 0
+    for _ in range(250):
+        twins.both(lambda world: world.clock.advance(0.1))
+        frame, number, kind = requests.draw(twins.worlds[0].now_ms()), rng.randrange(2), rng.random()
+        twins.send(frame, number)
+        if kind < 0.03:
+            epoch += 1
+            led_by, isr = rng.choice((1, 1, 2)), rng.choice(((1, 2), (1,)))
+            twins.both(
+                lambda world, epoch=epoch, led_by=led_by, isr=isr: world.assign(  # type: ignore[misc]
+                    "t", 0, leader=led_by, leader_epoch=epoch, replicas=(1, 2), isr=isr
+                )
+            )
+        elif kind < 0.05:
+            twins.both(lambda world: world.set_lease(is_held=not world.holds_lease))
+        elif kind < 0.3:
+            twins.both(caught_up)
+        twins.answers()
+        twins.reopen()
+    for world in twins.worlds:
+        world.clock.advance(1)
+    twins.answers()
+
+
+def lead(world: World, topic: str, index: int) -> None:
+    replicas = (1, 2) if topic == "t" and index == 0 else (1,)
+    world.assign(topic, index, replicas=replicas, isr=replicas)
+
+
+def caught_up(world: World) -> None:
+    """Have broker 2 fetch all of t-0, if this broker leads it."""
+    partition = world.replicas.partition("t", 0)
+    if partition.leader == 1:
+        follow(world, partition.log.log_end_offset)
 
 
 def logs_of(world: World) -> dict[tuple[str, int], list[bytes]]:

@@ -20,8 +20,8 @@ from holdfast_log.protocol.plain_produce import (
     plain_request,
 )
 from holdfast_log.protocol.schema import encode
-from tests.broker.replication.drawn_appends import Requests, Twins, frame_of, logs_of
-from tests.broker.world import World, follow, only_produced, produce_request
+from tests.broker.replication.drawn_appends import Twins, append_drawn, frame_of, logs_of
+from tests.broker.world import World, only_produced, produce_request
 from tests.models.batches import batch
 
 CONFIGS: list[dict[str, Any]] = [
@@ -43,48 +43,12 @@ def test_both_answer_the_same_and_leave_the_same_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]
 ) -> None:
     rng = random.Random(str(config))
-    twins, requests = twins_in(tmp_path, monkeypatch, config), Requests(rng)
-    for topic in ("t", "u"):
-        for index in (0, 1):
-            replicas = (1, 2) if (topic, index) == ("t", 0) else (1,)
-            twins.both(
-                lambda world, place=(topic, index), replicas=replicas: world.assign(  # type: ignore[misc]
-                    *place, replicas=replicas, isr=replicas
-                )
-            )
-    epoch = 0
-    for _ in range(250):
-        twins.both(lambda world: world.clock.advance(0.1))
-        frame, number, kind = requests.draw(twins.worlds[0].now_ms()), rng.randrange(2), rng.random()
-        twins.send(frame, number)
-        if kind < 0.03:
-            epoch += 1
-            led_by, isr = rng.choice((1, 1, 2)), rng.choice(((1, 2), (1,)))
-            twins.both(
-                lambda world, epoch=epoch, led_by=led_by, isr=isr: world.assign(  # type: ignore[misc]
-                    "t", 0, leader=led_by, leader_epoch=epoch, replicas=(1, 2), isr=isr
-                )
-            )
-        elif kind < 0.05:
-            twins.both(lambda world: world.set_lease(is_held=not world.holds_lease))
-        elif kind < 0.3:
-            twins.both(caught_up)
-        twins.answers()
-        twins.reopen()
-    for world in twins.worlds:
-        world.clock.advance(1)
-    twins.answers()
+    twins = twins_in(tmp_path, monkeypatch, config)
+    append_drawn(twins, rng)
     short, long = map(logs_of, twins.worlds)
     assert short == long
     assert twins.counted.done > 10
     assert twins.counted.left > 10
-
-
-def caught_up(world: World) -> None:
-    """Have broker 2 fetch all of t-0, if this broker leads it."""
-    partition = world.replicas.partition("t", 0)
-    if partition.leader == 1:
-        follow(world, partition.log.log_end_offset)
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -23,8 +23,15 @@ from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.protocol.batches import read_header, write_header
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.replication.drawn_appends import Requests, Twins, compiled, frame_of, logs_of
-from tests.broker.world import World, fetch_request, follow, only_produced, produce_request
+from tests.broker.replication.drawn_appends import (
+    Twins,
+    append_drawn,
+    compiled,
+    frame_of,
+    lead,
+    logs_of,
+)
+from tests.broker.world import World, fetch_request, only_produced, produce_request
 from tests.models.batches import batch
 from tests.models.transactional import PRODUCER, transactional_batch
 
@@ -50,49 +57,13 @@ def test_both_answer_the_same_and_leave_the_same_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]
 ) -> None:
     rng = random.Random(str(config))
-    twins, requests = Twins(tmp_path, monkeypatch, config), Requests(rng)
-    for topic in ("t", "u"):
-        for index in (0, 1):
-            twins.both(lambda world, topic=topic, index=index: lead(world, topic, index))  # type: ignore[misc]
-    epoch = 0
-    for _ in range(250):
-        twins.both(lambda world: world.clock.advance(0.1))
-        frame, number, kind = requests.draw(twins.worlds[0].now_ms()), rng.randrange(2), rng.random()
-        twins.send(frame, number)
-        if kind < 0.03:
-            epoch += 1
-            led_by, isr = rng.choice((1, 1, 2)), rng.choice(((1, 2), (1,)))
-            twins.both(
-                lambda world, epoch=epoch, led_by=led_by, isr=isr: world.assign(  # type: ignore[misc]
-                    "t", 0, leader=led_by, leader_epoch=epoch, replicas=(1, 2), isr=isr
-                )
-            )
-        elif kind < 0.05:
-            twins.both(lambda world: world.set_lease(is_held=not world.holds_lease))
-        elif kind < 0.3:
-            twins.both(caught_up)
-        twins.answers()
-        twins.reopen()
-    for world in twins.worlds:
-        world.clock.advance(1)
-    twins.answers()
+    twins = Twins(tmp_path, monkeypatch, config)
+    append_drawn(twins, rng)
     compiled_logs, logs = map(logs_of, twins.worlds)
     assert compiled_logs == logs
     is_usual = twins.worlds[0].replicas.partition("u", 0).log.settings.usual_limits is not None
     assert (twins.counted.done > 10) == is_usual
     assert twins.counted.left > 10
-
-
-def lead(world: World, topic: str, index: int) -> None:
-    replicas = (1, 2) if topic == "t" and index == 0 else (1,)
-    world.assign(topic, index, replicas=replicas, isr=replicas)
-
-
-def caught_up(world: World) -> None:
-    """Have broker 2 fetch all of t-0, if this broker leads it."""
-    partition = world.replicas.partition("t", 0)
-    if partition.leader == 1:
-        follow(world, partition.log.log_end_offset)
 
 
 @pytest.mark.parametrize("place", [0, 1])
