@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import ConsumerGroupType, KafkaException, Producer
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaException, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from kafka import ConsumerRebalanceListener, KafkaConsumer
@@ -247,7 +247,9 @@ class Group:
         self.closed.append(member)
 
     def until_shared(self) -> None:
-        self.until(self._is_shared)
+        """All have partitions, and none is about to join again: a commit between a client's JoinGroup and
+        the answer names the generation of before, and is refused."""
+        self.until(lambda: self._is_shared() and self._is_stable())
 
     def until_all_is_read(self) -> None:
         assert self._producer.flush(WAIT_S) == 0
@@ -259,10 +261,18 @@ class Group:
 
     @property
     def type(self) -> ConsumerGroupType:
+        return ConsumerGroupType(self._described().type)
+
+    def _is_stable(self) -> bool:
+        try:
+            return bool(self._described().state is ConsumerGroupState.STABLE)
+        except KafkaException:  # A coordinator that was restarted loads its groups.
+            return False
+
+    def _described(self) -> Any:
         # A new client each time: the broker may have been restarted since an earlier one connected.
         admin = AdminClient({"bootstrap.servers": self.address})
-        described = admin.describe_consumer_groups([self.topic])[self.topic].result()
-        return ConsumerGroupType(described.type)
+        return admin.describe_consumer_groups([self.topic])[self.topic].result()
 
     def until(self, condition: Callable[[], bool], *, writes: bool = True) -> None:
         """Write, and poll the members, until the condition holds."""
