@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 _TURN_BYTES = 1024 * 1024
 """Maximum bytes that one connection receives, or sends, in one turn of the reactor."""
 
-_TURN_ACCEPTS = 2
+_TURN_ACCEPTS = 1
 """Maximum number of connections that one port accepts in one turn of the reactor. One takes 0.2 ms."""
 
 _LINGER_S = 5.0

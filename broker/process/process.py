@@ -28,6 +28,7 @@ from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.admission import admission_of
 from holdfast_log.broker.network.endpoints import parse_endpoints
 from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.socket_options import SocketOptions
 from holdfast_log.broker.network.tls.listeners import TlsListeners
 from holdfast_log.broker.network.transport import TcpNetwork
@@ -128,7 +129,8 @@ class BrokerProcess:
             brokers_listener=admission.own or "",
             brokers_memory_bytes=own.queued_request_bytes_max,
         )
-        tls = TlsListeners(settings, endpoints, network, _reactor, self._workers, _date_ms)
+        rotation = Rotation(_reactor)
+        tls = TlsListeners(settings, endpoints, network, _reactor, self._workers, _date_ms, rotation)
         around = Surroundings(
             clock=_reactor,
             disk=OsDisk(),
@@ -149,6 +151,7 @@ class BrokerProcess:
             boot=boot,
             secret=read_cluster_secret(own.secret_file),
             sending=sending,
+            rotation=rotation,
         )
         self._broker = Broker(
             settings, around, machine_name=machine_name, fatal=self._fail, looks_around=True

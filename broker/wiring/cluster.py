@@ -153,7 +153,7 @@ def build_cluster(
     settings = read_group(ClusterSettings, parts.static)
     broker_id = identity.broker_id
     repeated_log = RepeatedLog(around.clock)
-    rotation = Rotation(around.clock)
+    rotation = around.rotation or Rotation(around.clock)
     answers = LongAnswers(around.clock, read_group(AnswerLimits, parts.static), rotation)
     dispatcher = Dispatcher(
         repeated_log,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.network.handshake import ClusterSecret
 from holdfast_log.broker.network.interfaces import Network
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.tls.listeners import TlsListeners
 from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.requests.authorization import Authorizer
@@ -35,7 +36,8 @@ class Surroundings:
     set. `boot` identifies this boot of the machine; None if the system has no such id. `secret` is what only
     the brokers of the cluster know; None if brokers need not prove who they are. `authorizer` decides what
     clients may do; None: everything. `tls` are the listeners with TLS; None: there are none. `sending` is the
-    reactor's, if it reads from several sockets in a turn.
+    reactor's, if it reads from several sockets in a turn. In `rotation` all work that can wait takes turns,
+    that of `tls` too; None: the broker has one of its own.
     """
 
     clock: Clock
@@ -51,6 +53,7 @@ class Surroundings:
     authorizer: Authorizer | None = None
     tls: TlsListeners | None = None
     sending: SendingTurn | None = None
+    rotation: Rotation | None = None
 
     @property
     def secure(self) -> Mapping[str, Network]:

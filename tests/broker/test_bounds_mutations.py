@@ -6,6 +6,7 @@ tests/broker/test_transaction_mutations.py and tests/coordinator/transactions/te
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,6 +72,14 @@ def expect_and_begin(self: Handshakes, one: Handshaking) -> None:
 
 
 _EXPECT = Handshakes.expect
+
+
+def step_at_once(self: Handshakes, one: Handshaking) -> None:
+    one.shake()
+
+
+def slice_apart(self: Handshakes) -> None:
+    self._clock.callLater(0, self.take_slice, math.inf)
 
 
 _room, _put = limits._room, RecordSizes.put
@@ -217,6 +226,25 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "handshakes take any time of a turn": (
         handshakes, "TURN_S", _MANY,
         of_handshakes.test_a_crowd_takes_its_share_of_each_turn_and_all_have_their_turn,
+    ),
+    "steps of all handshakes are taken while sockets are read": (
+        Handshakes, "step", step_at_once,
+        of_handshakes.test_one_expensive_step_is_taken_between_two_looks_at_the_sockets_however_many_wait,
+    ),
+    "handshakes go on between the same two looks at the sockets": (
+        Rotation, "enqueue_next", Rotation.enqueue,
+        of_handshakes.test_one_expensive_step_is_taken_between_two_looks_at_the_sockets_however_many_wait,
+    ),
+    "handshakes have time of their own between two looks at the sockets": (
+        Handshakes, "_expect_slice", slice_apart,
+        of_handshakes.test_handshakes_of_all_listeners_and_all_other_work_that_can_wait_take_one_turn_together,
+    ),
+    "handshakes that begin go before those under way": (
+        handshakes, "CONTINUED", 0,
+        of_handshakes.test_one_under_way_is_done_before_so_many_begin_that_it_gives_way,
+    ),
+    "handshakes under way go before all that begin": (
+        handshakes, "CONTINUED", _MANY, of_handshakes.test_those_under_way_keep_nobody_from_beginning,
     ),
     "all late handshakes end in one turn": (
         handshakes, "TURN_S", _MANY, of_handshakes.test_a_crowd_that_is_late_ends_in_several_turns,

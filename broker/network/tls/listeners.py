@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.network.endpoints import Endpoints
 from holdfast_log.broker.network.interfaces import Network
+from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.tls.handshakes import Handshakes
 from holdfast_log.broker.network.tls.identity import TlsIdentity, TlsMaterial, load_material, stamp_of
 from holdfast_log.broker.network.tls.network import TlsNetwork
@@ -36,7 +37,9 @@ _SOON_DAYS = 14
 
 
 class TlsListeners:
-    """The listeners with TLS, iterated as their identities. Raises `SettingError` if one cannot work."""
+    """The listeners with TLS, iterated as their identities. Raises `SettingError` if one cannot work.
+
+    In `rotation` handshakes take turns with all other work that can wait."""
 
     def __init__(
         self,
@@ -46,12 +49,13 @@ class TlsListeners:
         clock: Clock,
         workers: Workers,
         date_ms: TimeOfDay,
+        rotation: Rotation | None = None,
     ) -> None:
         limits = read_group(HandshakeLimits, settings)
         self.accepting: dict[str, Handshakes] = {}
         """The handshakes under way that others have begun, by listener: a crowd at one
         ends none at another."""
-        connecting = Handshakes(clock, HandshakeLimits(limits.timeout_ms, _NO_LIMIT))
+        connecting = Handshakes(clock, HandshakeLimits(limits.timeout_ms, _NO_LIMIT), rotation)
         self._settings = settings
         self._workers = workers
         self._date_ms = date_ms
@@ -64,7 +68,7 @@ class TlsListeners:
             if endpoint.protocol in TLS_PROTOCOLS:
                 identity = TlsIdentity(endpoint.name, _material(settings, endpoint.name))
                 self._identities[endpoint.name] = identity
-                accepting = self.accepting[endpoint.name] = Handshakes(clock, limits)
+                accepting = self.accepting[endpoint.name] = Handshakes(clock, limits, rotation)
                 networks[endpoint.name] = TlsNetwork(tcp, identity, accepting, connecting)
                 self._announce(identity)
         self.networks: Mapping[str, Network] = networks

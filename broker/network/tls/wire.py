@@ -14,6 +14,7 @@ States of a connection, and what ends each:
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import socket
 import ssl
@@ -275,7 +276,8 @@ class TlsSocket(FrameSocket):
         self._outgoing.clear()
         self.stopReading()
         self.stopWriting()
-        self.reactor.callLater(0, self.connectionLost, Failure(error))
+        # Closing takes time, too: a crowd that is refused waits for its turns.
+        self._handshakes.call(functools.partial(self.connectionLost, Failure(error)))
 
 
 def _has_ended(sock: socket.socket) -> bool:
