@@ -47,7 +47,8 @@ class Teller(threading.Thread):
         super().__init__(name=f"teller-{number}", daemon=True)
         self.number = number
         self.attempts: list[Attempt] = []
-        self.endings: Counter[Ending] = Counter()
+        # All keys from the start: others add these counters up while this thread counts.
+        self.endings: Counter[Ending] = Counter(dict.fromkeys(Ending, 0))
         self.refused_because_fenced = 0
         self.violations: list[str] = []
         self.error: Exception | None = None

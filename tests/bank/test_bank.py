@@ -34,6 +34,8 @@ def test_the_sum_never_differs_although_the_coordinator_is_killed_and_bugs_in_br
     with bank_cluster(tmp_path / "cluster", planting.python_arguments) as cluster:
         with open_bank(cluster.bootstrap, PLAN, replicas=BROKERS) as bank:
             bank.wait_for_more(SOME_TRANSFERS)
+            # On a busy machine a replica may have left the set: nobody could lead after the kill.
+            cluster.wait_until_in_sync()
             cluster.kill_coordinator()
             bank.wait_for_more(SOME_TRANSFERS)
             while not bank.refused_because_fenced:
