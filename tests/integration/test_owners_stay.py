@@ -149,9 +149,14 @@ def coordinator_and_a_partition_it_leads(bootstrap: str) -> tuple[int, int]:
             except BrokerError as error:
                 assert error.retriable
         topics = [MetadataRequestTopic(name=JOURNAL), MetadataRequestTopic(name=LENT)]
-        described = connection.ask(node, MetadataRequest(topics=topics)).topics
-    led = [{row.partition_index for row in topic.partitions if row.leader_id == node} for topic in described]
-    return node, min(led[0] & led[1])
+        while True:  # This broker may learn of the topics after the one that has created them.
+            described = connection.ask(node, MetadataRequest(topics=topics)).topics
+            led = [
+                {row.partition_index for row in topic.partitions if row.leader_id == node}
+                for topic in described
+            ]
+            if both := led[0] & led[1]:
+                return node, min(both)
 
 
 def test_owners_resume_at_the_next_leader_after_a_kill(cluster: Cluster) -> None:
