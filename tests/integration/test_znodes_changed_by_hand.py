@@ -22,7 +22,8 @@ VALUES = [b"%d" % number for number in range(20)]
 
 @pytest.fixture
 def operator(cluster: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.zookeeper_connect)
+    # A test holds the controller's znode with this session.
+    client = KazooClient(cluster.zookeeper_connect, timeout=TIMEOUT_S)
     client.start(TIMEOUT_S)
     try:
         client.ensure_path("/")
