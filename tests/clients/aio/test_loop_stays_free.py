@@ -178,7 +178,7 @@ def test_after_max_block_ms_a_message_fails_as_that_of_an_ordinary_producer() ->
 def test_owners_wait_beside_the_loop() -> None:
     async def main(properties: dict[str, Any]) -> None:
         ticking = Ticking()
-        producer = AsyncExclusiveProducer({**properties, "max.block.ms": 2_000}, "flights")
+        producer = AsyncExclusiveProducer({**properties, "max.block.ms": LONG_MS}, "flights")
         task = asyncio.ensure_future(producer._begin())
         await ticking.beside(task)
         await cancelled(task)
