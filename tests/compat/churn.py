@@ -21,8 +21,8 @@ ROOT = Path(__file__).parent.parent.parent
 OLD_KAFKA_PYTHON = Path(
     os.environ.get("HOLDFAST_KAFKA_PYTHON_2", ROOT / ".venv-kafka-python-2" / "bin" / "python")
 )
-SETTLE_S = 90
-LEAVE_S = 30
+SETTLE_S = 240
+LEAVE_S = 120
 LOOK_S = 0.02
 PARTITIONS = 24
 REPORTED_LOG = 6_000

@@ -43,13 +43,13 @@ STRATEGIES = {
 }
 """The libraries that implement each strategy."""
 
-# Short sessions, because members are killed; no initial rebalance delay, because the tests measure and repeat
-# rebalances.
+# Rather short sessions, because members are killed; shorter ones end while a busy machine starves a member.
+# No initial rebalance delay, because the tests measure and repeat rebalances.
 PROPERTIES = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
-    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "10000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "100",
@@ -83,7 +83,7 @@ def slow_address(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory
         relay.close()
 
 
-@pytest.mark.timeout(120 + CHURNS * 30)
+@pytest.mark.timeout(1_200 + CHURNS * 30)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_no_record_is_missed_while_members_of_all_libraries_come_and_go(
     strategy: str, broker: BackgroundBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -109,6 +109,7 @@ def test_no_record_is_missed_while_members_of_all_libraries_come_and_go(
         )
 
 
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("library", STRATEGIES["range"], ids=str)
 def test_members_settle_when_answers_take_longer_than_a_poll(
     library: Library, slow_address: str, tmp_path: Path

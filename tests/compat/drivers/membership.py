@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-SESSION_MS = 3_000
+SESSION_MS = 10_000
 HEARTBEAT_MS = 500
 REBALANCE_MS = 15_000
 COMMIT_MS = 500
