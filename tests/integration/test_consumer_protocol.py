@@ -18,8 +18,9 @@ from tests.integration import clients
 from tests.integration.member_process import MemberProcess
 from tests.integration.reading_member import of_kip_848
 
-WAIT_S = 120
-SESSION_MS = 6_000
+WAIT_S = 240
+SESSION_MS = 12_000
+"""So short because members are killed and paused; so long because a static member has to be back in time."""
 BROKER = {
     "offsets.topic.num.partitions": "4",
     "group.consumer.session.timeout.ms": str(SESSION_MS),
