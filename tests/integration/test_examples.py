@@ -26,7 +26,7 @@ from tests.integration import clients
 
 HOME = Path(__file__).parents[2]
 EXAMPLES = HOME / "docs/examples"
-TIMEOUT_S = 120
+TIMEOUT_S = 500
 WAIT_MS = 60_000
 
 

@@ -89,7 +89,7 @@ class Load:
             self.acknowledged_count += 1
             self._progress.notify_all()
 
-    def wait_for_more(self, count: int, timeout_s: float = 60) -> None:
+    def wait_for_more(self, count: int, timeout_s: float = 240) -> None:
         """Return once `count` more records have been acknowledged."""
         with self._progress:
             wanted = self.acknowledged_count + count
@@ -138,7 +138,7 @@ def rebuild_indexes(log: Path, directory: Path) -> Path:
     return directory
 
 
-@pytest.mark.timeout(300 + 60 * KILLS)
+@pytest.mark.timeout(900 + 60 * KILLS)
 @pytest.mark.parametrize("flush_before_ack", ["false", "true"])
 def test_no_acknowledged_record_is_lost_or_duplicated_by_kills(
     flush_before_ack: str, zookeeper: str, tmp_path: Path
@@ -156,7 +156,7 @@ def test_no_acknowledged_record_is_lost_or_duplicated_by_kills(
     broker.wait_ready()
     topic = "heavy"
     admin = AdminClient({"bootstrap.servers": broker.address})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(120)
     load = Load(broker.address, topic)
     rng = random.Random(flush_before_ack)
     load.start()

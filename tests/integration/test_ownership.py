@@ -189,7 +189,7 @@ def test_single_writer_decides_whether_a_stock_client_may_write(
 def test_case_8_a_half_open_connection_loses_its_resource_after_its_session(port: int, log: str) -> None:
     """ "Half-open TCP": the socket stays open, but carries no more bytes."""
     dead, ben = Owner(port, "dead"), Owner(port, "ben")
-    dead.claim(log, session_ms=3000)
+    dead.claim(log, session_ms=10_000)  # Long enough that ben is there before.
     queued = ben.claim(log, generation=-1, wait_timeout_ms=-1)
     assert (queued.error_code, queued.position) == (ErrorCode.CLAIM_QUEUED, 1)
 
