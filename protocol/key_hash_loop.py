@@ -16,12 +16,17 @@ from holdfast_log.protocol.wire import Buffer
 
 _POSITIVE = 0x7FFFFFFF
 _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+_REMEMBERED_MAX = 256
+"""Bytes of a key whose hash is remembered: thousands of keys of any length would take any memory."""
 _powers = array("L", [1])
 
 
-@lru_cache(maxsize=16 * 1024)  # Keys repeat; a look-up costs a tenth of the loop.
 def murmur2(data: bytes) -> int:
     """The 32-bit MurmurHash2 with the seed that Kafka's Java client uses, as an unsigned number."""
+    return _remembered_murmur2(data) if len(data) <= _REMEMBERED_MAX else _murmur2(data)
+
+
+def _murmur2(data: bytes) -> int:
     multiplier = 0x5BD1E995
     length = len(data)
     state = 0x9747B28C ^ length
@@ -37,6 +42,10 @@ def murmur2(data: bytes) -> int:
     state ^= state >> 13
     state = state * multiplier & 0xFFFFFFFF
     return state ^ (state >> 15)
+
+
+_remembered_murmur2 = lru_cache(maxsize=16 * 1024)(_murmur2)
+"""Keys repeat; a look-up costs a tenth of the loop."""
 
 
 def java_hash(text: str) -> int:
