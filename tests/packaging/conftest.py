@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
 from tests.cluster import Cluster
 from tests.once import made_once
 
@@ -65,7 +66,9 @@ class Environment:
 
 
 def build_wheel(source: Path, place: Path, *options: str, **environment: str) -> Path:
-    """Build the wheel into a directory, from a checkout or a source distribution."""
+    """Build the wheel into a directory, from a checkout or a source distribution: with compiled parts also
+    where the tests run in Python alone, if the environment does not say otherwise."""
+    environment = {PURE_PYTHON_VARIABLE: "", **environment}
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *options]
     run([*pip, "--wheel-dir", place, source], place.parent, **environment)
     (built,) = place.glob("*.whl")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
 from tests.once import made_once
 from tests.packaging.conftest import HOME, Environment, build_wheel, run
 
@@ -43,7 +44,8 @@ def build_from(sdist: Path, place: Path, **environment: str) -> Path:
 def says_which_codec(wheel: Path, bare: Environment, directory: Path) -> str:
     unpacked = directory / "unpacked"
     zipfile.ZipFile(wheel).extractall(unpacked)
-    said = run([bare.python, "-c", SAYS_WHICH_CODEC], directory, PYTHONPATH=str(unpacked)).stdout
+    variables = {"PYTHONPATH": str(unpacked), PURE_PYTHON_VARIABLE: ""}
+    said = run([bare.python, "-c", SAYS_WHICH_CODEC], directory, **variables).stdout
     assert str(unpacked) in said
     return said.split()[0]
 
@@ -93,8 +95,11 @@ def test_one_wheel_for_every_cpython_from_3_11_on_can_be_asked_for(
     assert says_which_codec(later, bare, tmp_path) == "holdfast_log.protocol._record_codec"
 
 
-def test_the_compiled_parts_are_used(bare: Environment) -> None:
-    assert bare(SAYS_WHICH_CODEC).startswith("holdfast_log.protocol._record_codec ")
+def test_the_compiled_parts_are_used_unless_the_environment_says_otherwise(bare: Environment) -> None:
+    for pure, codec in (("", "_record_codec"), ("1", "record_codec")):
+        program = [bare.python, "-c", SAYS_WHICH_CODEC]
+        said = run(program, bare.directory, **{PURE_PYTHON_VARIABLE: pure}).stdout
+        assert said.split()[0] == f"holdfast_log.protocol.{codec}"
 
 
 def test_the_source_distribution_holds_the_sources_of_a_wheel_and_no_tests(
