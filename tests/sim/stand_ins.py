@@ -107,6 +107,7 @@ _FETCH_ASKED = frozenset(
         "check_replica",
         "_is_denied",
         "FetchHandler.judged_shortcut",
+        "FetchHandler._may_read",
         "Partition._divergence",
         "Partition.record_fetch",
         "FetchSessions.asked_after_ms",

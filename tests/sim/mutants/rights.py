@@ -109,6 +109,11 @@ RARE: tuple[Mutation, ...] = (
         lambda: [(FetchHandler, "judged_shortcut", lambda self, may: self.shortcut())],
     ),
     Mutation(
+        "fetch-unjudged",
+        "a fetch that the handler answers brings records without the right to them",
+        lambda: [(FetchHandler, "_may_read", lambda self, context: lambda topic: True)],
+    ),
+    Mutation(
         "revoked-owner-stays",
         "an owner keeps a resource without the right to it",
         lambda: [(Revocation, "_judge_entry", lambda self, resource, entry: None)],
