@@ -325,6 +325,63 @@ def test_many_segments_take_several_turns(tmp_path: Path) -> None:
     assert max(before - after for before, after in pairwise(clock.left)) <= 16
 
 
+class RollClock(Clock):
+    """Notes, whenever the retention waits for the next turn, how many logs have begun a new segment, and how
+    many segments have gone."""
+
+    def __init__(self, logs: list[Log]) -> None:
+        super().__init__()
+        self.logs = logs
+        self.begun = [0]
+        self.gone = [0]
+
+    def callLater(self, *call: Any) -> Any:
+        self.note()
+        return super().callLater(*call)
+
+    def note(self) -> None:
+        self.begun.append(sum(log.log_start_offset for log in self.logs))
+        self.gone.append(sum(log.segments[0].base_offset for log in self.logs))
+
+
+def test_logs_that_expire_together_begin_new_segments_in_turns_of_their_own(tmp_path: Path) -> None:
+    """A new segment has files of its own, and completes those of the last one: more than a millisecond."""
+    world = Kept(tmp_path, retention_ms=DAY_MS)
+    names_of = [f"t{number}" for number in range(50)]
+    for name in names_of:
+        world.assign(name)
+        world.produce(topic=name)
+    world.set_clock_forward(2 * DAY_MS / 1000)
+    logs = [log for name in names_of if (log := world.logs.find(TopicPartition(name, 0))) is not None]
+    clock = RollClock(logs)
+    retention = Retention(
+        world.replicas, world.logs.checkpoints.write_offsets, world.workers, clock, world.now_ms
+    )
+    retention.check()
+    for _ in range(3 * len(logs)):
+        clock.advance(0)
+        world.clock.advance(0)
+    clock.note()
+    assert clock.begun[-1] == clock.gone[-1] == len(logs) == len(names_of)
+    assert max(after - before for before, after in pairwise(clock.begun)) == 1
+    assert max(after - before for before, after in pairwise(clock.gone)) <= 4
+
+
+def test_logs_that_keep_everything_share_a_turn(tmp_path: Path) -> None:
+    world = Kept(tmp_path, retention_ms=DAY_MS)
+    for number in range(64):
+        world.assign(f"t{number}")
+        world.produce(topic=f"t{number}")
+    clock = RollClock([])
+    retention = Retention(
+        world.replicas, world.logs.checkpoints.write_offsets, world.workers, clock, world.now_ms
+    )
+    retention.check()
+    while clock.calls:
+        clock.advance(0)
+    assert len(clock.begun) == 1 + 64 // 32
+
+
 def test_a_stopped_retention_changes_nothing_more(tmp_path: Path) -> None:
     world = led(tmp_path, 3, retention_bytes=0)
     world.retention.stop()
