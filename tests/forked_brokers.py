@@ -12,6 +12,7 @@ A broker never outlives the nursery, and the nursery ends with the process that 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -36,8 +37,16 @@ from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
 
 _REQUEST_BYTES_MAX = 1 << 17
 _INTEGER_BYTES = 4
-_LOADED = ("holdfast_log.broker.process.lifecycle", "holdfast_log.coordinator.zookeeper.kazoo_zookeeper")
-"""Modules that import most of the broker, and not the reactor."""
+_LOADED = (
+    "holdfast_log.broker.process.lifecycle",
+    "holdfast_log.broker.process.lean_reactor",
+    "holdfast_log.broker.process.log_file",
+    "holdfast_log.broker.settings.command_line",
+    "holdfast_log.coordinator.zookeeper.kazoo_zookeeper",
+    "logging.handlers",
+    "encodings.idna",
+)
+"""Modules that import the broker except for its messages and handlers, and not the reactor."""
 
 
 class ForkedBroker(BackgroundBroker):
@@ -195,10 +204,23 @@ def _begin(nursery: int, log: int, directory: str, environment: Mapping[str, str
     os.environ.update(environment)
 
 
-def main() -> None:
+def _import_the_broker() -> None:
+    """Import what a broker imports until it serves, all messages and handlers included."""
+    # Here, since the tests import this module, and need none of it.
+    from holdfast_log.broker.wiring.handlers import handler_types
+    from holdfast_log.protocol.catalog import APIS
+
     for module in _LOADED:
         importlib.import_module(module)
+    handler_types()
+    len(APIS)  # Imports every message.
+
+
+def main() -> None:
+    _import_the_broker()
     assert "twisted.internet.reactor" not in sys.modules
+    gc.collect()
+    gc.freeze()  # Brokers walk, and so copy, only what they have made themselves.
     config = _serve(socket.socket(fileno=int(sys.argv[1])))
     if config is not None:
         sys.argv[1:] = [config]
