@@ -35,6 +35,7 @@ class ConsumerMember:
         self.instance_id = instance_id
         self.fields: dict[str, Any] = {"topics": topics, "rebalance_timeout_ms": REBALANCE_MS, **fields}
         self.group = "g"
+        self._is_unsure = False
 
     def send(self, **changed: Any) -> ConsumerHeartbeatAnswer | RecordsRefused:
         """Send a heartbeat, and return the answer."""
@@ -66,7 +67,14 @@ class ConsumerMember:
         return self._take(self.send(**{**self.fields, "owned": NOTHING, **changed}))
 
     def beat(self, **changed: Any) -> ErrorCode:
-        return self._take(self.send(**changed))
+        """Send a heartbeat: a full one after a lost answer, so that the next answer has the assignment."""
+        fields = self.fields if self._is_unsure else {}
+        return self._take(self.send(**{**fields, **changed}))
+
+    def lose(self) -> None:
+        """Send a heartbeat whose answer is lost."""
+        self.send()
+        self._is_unsure = True
 
     def leave(self, epoch: int = -1) -> ErrorCode:
         return self.send(epoch=epoch).error
@@ -79,6 +87,7 @@ class ConsumerMember:
 
     def _take(self, answer: ConsumerHeartbeatAnswer | RecordsRefused) -> ErrorCode:
         if isinstance(answer, ConsumerHeartbeatAnswer) and answer.error is ErrorCode.NONE:
+            self._is_unsure = False
             self.epoch = answer.epoch
             self.member_id = answer.member_id or self.member_id
             if answer.assignment is not None:

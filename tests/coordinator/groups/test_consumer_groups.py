@@ -398,7 +398,7 @@ def test_whatever_happens_no_partition_has_two_readers_and_in_the_end_each_has_o
                 alive.discard(n)
                 member.owned = NOTHING
         elif step == "lose" and n in alive:
-            member.send()
+            member.lose()
         elif step in ("leave", "away") and n in alive:
             member.owned = NOTHING
             if step == "leave" or n == 3:

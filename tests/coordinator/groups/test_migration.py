@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast_log.coordinator.groups.settings import GroupSettings, MigrationPolicy
@@ -562,6 +562,8 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(steps=STEPS, is_cooperative=st.booleans())
+@example(steps=[("step", 4), ("step", 3), ("lose", 4), ("wait", 0)], is_cooperative=False)
+@example(steps=[("step", 0), ("step", 0), ("step", 3), ("step", 0), ("lose", 3)], is_cooperative=False)
 def test_whatever_happens_no_partition_has_two_readers_and_in_the_end_each_has_one(
     steps: list[tuple[str, int]], is_cooperative: bool
 ) -> None:
@@ -587,7 +589,7 @@ def test_whatever_happens_no_partition_has_two_readers_and_in_the_end_each_has_o
             step(member)
             world.refuse_appends = False
         elif what == "lose" and isinstance(member, ConsumerMember):
-            member.send()
+            member.lose()
         if what in ("leave", "crash") and n in started:
             started.discard(n)
             members[n] = new_member(world, n, is_cooperative, f"{n}-{len(world.log)}")
