@@ -28,10 +28,11 @@ from holdfast_log.protocol.generated_source import (
 
 Encoder: TypeAlias = Callable[[Any, list[Part], list[int]], None]
 """(message, out, cuts): appends the pieces of the message to `out`, and to `cuts` the indexes in `out` of the
-records that are too large to copy."""
+records, and of the pieces of encoded rows, that are too large to copy."""
 
 INLINE_RECORDS_BYTES = 2048
-"""Records up to this many bytes are copied, which is cheaper than a part of their own."""
+"""Records, and pieces of encoded rows, of up to this many bytes are copied, which is cheaper than a part of
+their own."""
 
 _INT32 = struct.Struct(">i")
 
@@ -244,7 +245,7 @@ def _refuse_field(message: object, field: str, version: int) -> None:
 
 def _put_encoded(out: list[Part], cuts: list[int], encoded: EncodedArray) -> None:
     for piece in encoded.pieces:
-        if isinstance(piece, FileSlice):
+        if isinstance(piece, FileSlice) or len(piece) > INLINE_RECORDS_BYTES:
             cuts.append(len(out))
         out.append(piece)
 

@@ -35,6 +35,8 @@ _REQUEST_FIELDS = packing.Struct(">iih")
 _REQUEST_HEADER_V0 = packing.Struct(">hhi")
 _CORRELATION_ID = packing.Struct(">i")
 _NO_TAGGED_FIELDS = b"\x00"
+COPIED_BYTES = 32 * 1024
+"""Up to so many bytes of a message are copied behind its size, which takes less than another part."""
 _FLEXIBLE_RESPONSE_HEADER = packing.Struct(">ix")
 """The correlation id, and an empty list of tagged fields."""
 
@@ -134,7 +136,8 @@ def encode_response(message: Response, version: int, correlation_id: int) -> Par
     parts = encode_parts(message, version, pack(correlation_id))
     if len(parts) == 1:
         whole = parts[0]
-        return [SIZE.pack(len(whole)) + whole]  # type: ignore[operator]
+        if len(whole) <= COPIED_BYTES:
+            return [SIZE.pack(len(whole)) + whole]  # type: ignore[operator]
     return with_size(parts)
 
 
@@ -169,5 +172,9 @@ def with_size(parts: Parts) -> Parts:
     """The parts as a frame, with their size in front. The first part must be bytes. Changes `parts`."""
     first = parts[0]
     assert isinstance(first, bytes)
-    parts[0] = SIZE.pack(parts_size(parts)) + first
+    size = SIZE.pack(parts_size(parts))
+    if len(first) > COPIED_BYTES:
+        parts.insert(0, size)
+    else:
+        parts[0] = size + first
     return parts

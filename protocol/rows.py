@@ -11,7 +11,12 @@ from functools import cache
 from typing import Any
 
 from holdfast_log.protocol.frames import FileSlice, Part
-from holdfast_log.protocol.generated_encoders import EncodedArray, Encoder, generate_encoder
+from holdfast_log.protocol.generated_encoders import (
+    INLINE_RECORDS_BYTES,
+    EncodedArray,
+    Encoder,
+    generate_encoder,
+)
 from holdfast_log.protocol.schema import InvalidMessage
 from holdfast_log.protocol.wire import ENCODE_ERRORS
 
@@ -42,20 +47,21 @@ class EncodedRows(EncodedArray):
 
 
 def _joined(out: list[Part]) -> list[Part]:
-    """What was encoded, in few pieces: slices of files, and bytes between them."""
-    try:
-        return [b"".join(out)]  # type: ignore[arg-type]
-    except TypeError:  # There is a slice among them.
-        pieces: list[Part] = []
-        between: list[Part] = []
-        for part in out:
-            if isinstance(part, FileSlice):
-                pieces += (b"".join(between), part)  # type: ignore[arg-type]
+    """What was encoded, in few pieces: slices of files, what is too large to copy, and the bytes between
+    them. Rows in these rows may have been encoded before: of megabytes, in pieces of kilobytes."""
+    pieces: list[Part] = []
+    between: list[Part] = []
+    for part in out:
+        if isinstance(part, FileSlice) or len(part) > INLINE_RECORDS_BYTES:
+            if between:
+                pieces.append(b"".join(between))  # type: ignore[arg-type]
                 between = []
-            else:
-                between.append(part)
+            pieces.append(part)
+        else:
+            between.append(part)
+    if between:
         pieces.append(b"".join(between))  # type: ignore[arg-type]
-        return pieces
+    return pieces
 
 
 @cache
