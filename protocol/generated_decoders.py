@@ -30,8 +30,11 @@ SteppingDecoder: TypeAlias = Callable[[memoryview, int, int, int], Generator[Non
 
 _UUID_CACHE_SIZE = 4096
 _STEP_ELEMENTS = 32
-"""A stepping decoder pauses after so many elements of a list. With as many in each of them that is a
-millisecond."""
+"""A stepping decoder pauses after so many elements of lists, whichever lists they are in."""
+STEP_BYTES = 64 * 1024
+"""It pauses also after an element that ends so many bytes behind the last pause: long strings are copied."""
+STEP_NUMBERS = 4096
+"""Of a plain list of numbers it decodes so many at a time, in a tenth of a millisecond."""
 _PLAIN_ELEMENTS_SHIFT = 3
 """Eight numbers in a list count as one element, since they need less memory than strings and structs."""
 
@@ -51,6 +54,7 @@ def generate_stepping_decoder(cls: type, version: int, flexible: bool) -> Steppi
     """The function that decodes `cls` in `version` with pauses. Raises SchemaError."""
     source = _DecoderSource(version, flexible, has_pauses=True)
     with source.block("def decode(buf, pos, end, room):"):
+        source.line("paused, since = pos, 0")
         source.struct(Struct(cls), "message", cls.__name__)
         source.flush()
         source.line("return message, pos")
@@ -204,9 +208,7 @@ class _DecoderSource(GeneratedSource):
         is_plain = isinstance(element, Fixed) and element is not UUID128
         self._take_room(f"{length} >> {_PLAIN_ELEMENTS_SHIFT}" if is_plain else length, path)
         if isinstance(element, Fixed) and is_plain:
-            unpack = self.constant("unpack", struct.unpack_from)
-            self.line(f"{target} = list({unpack}('>%d{element.code}' % {length}, buf, pos))")
-            self.line(f"pos += {length} * {element.size}")
+            self._numbers(element, target, length)
             return
         items, item = self.name("items"), self.name("item")
         self.line(f"{target} = {items} = []")
@@ -215,8 +217,30 @@ class _DecoderSource(GeneratedSource):
             self.flush()
             self.line(f"{items}.append({item})")
             if self._has_pauses:
-                with self.block(f"if len({items}) % {_STEP_ELEMENTS} == 0:"):
-                    self.line("yield")
+                self.line("since += 1")
+                with self.block(f"if since >= {_STEP_ELEMENTS} or pos - paused >= {STEP_BYTES}:"):
+                    self._pause()
+
+    def _numbers(self, element: Fixed, target: str, length: str) -> None:
+        unpack = self.constant("unpack", struct.unpack_from)
+        if not self._has_pauses:
+            self.line(f"{target} = list({unpack}('>%d{element.code}' % {length}, buf, pos))")
+            self.line(f"pos += {length} * {element.size}")
+            return
+        left, some = self.name("left"), self.name("some")
+        self.line(f"{target} = []")
+        self.line(f"{left} = {length}")
+        with self.block(f"while {left}:"):
+            self.line(f"{some} = min({left}, {STEP_NUMBERS})")
+            self.line(f"{target} += {unpack}('>%d{element.code}' % {some}, buf, pos)")
+            self.line(f"pos += {some} * {element.size}")
+            self.line(f"{left} -= {some}")
+            with self.block(f"if {left}:"):
+                self._pause()
+
+    def _pause(self) -> None:
+        self.line("paused, since = pos, 0")
+        self.line("yield")
 
     def _take_room(self, count: str, path: str) -> None:
         self.line(f"room -= {count}")
