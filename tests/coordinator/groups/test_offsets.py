@@ -335,6 +335,16 @@ class TestLooking:
         assert self.listed(world, [], ["managed"]) == [ours]
         assert self.listed(world, ["Unheard of"]) == []
 
+    def test_a_filter_that_is_longer_than_any_state_or_type_is_not_copied(self, world: GroupWorld) -> None:
+        class Long(str):
+            def lower(self) -> str:
+                raise AssertionError("each shard would copy megabytes")
+
+        world.stable_group(1, "busy")
+        assert self.listed(world, [Long("x" * 30_000)]) == []
+        assert self.listed(world, [], [Long("x" * 30_000)]) == []
+        assert len(self.listed(world, [Long("x" * 30_000), "stable"])) == 1
+
     def test_a_group_is_described_with_its_members_assignments(self, world: GroupWorld) -> None:
         members = world.stable_group(2)
         answer = world.describe()
