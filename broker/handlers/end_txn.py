@@ -11,6 +11,7 @@ transaction cannot be committed any more. A commit that is decided already stays
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -35,6 +36,9 @@ from holdfast_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_WITH_NEXT_EPOCH = 5
+CHECKED_TOGETHER = 50
+"""Maximum number of partitions whose owners are read at a time: each costs an order to ZooKeeper, and what
+its answer is compared with."""
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
@@ -87,17 +91,21 @@ class EndTxnHandler(Handler[EndTxnRequest, EndTxnResponse]):
         )
         if answer.transaction is not None and answer.transaction.state in _COMMITTED:
             return
-        tokens = {
-            PartitionKey(self.metadata.topic_id(each.topic), each.partition, each.topic): each.owner_token
-            for each in request.owned
-        }
-        ended = await self.committers.ended(tokens)
-        if ended:
-            raise BrokerError(
-                ErrorCode.OWNERSHIP_FENCED,
-                f"the transaction cannot be committed: the grant of {', '.join(sorted(map(str, ended)))} for "
-                "which it has written has ended",
-            )
+        # Of a partition that is named twice, the last token counts.
+        owned = {(each.topic, each.partition): each for each in request.owned}
+        left = iter(owned.values())
+        while some := list(islice(left, CHECKED_TOGETHER)):
+            tokens = {
+                PartitionKey(self.metadata.topic_id(each.topic), each.partition, each.topic): each.owner_token
+                for each in some
+            }
+            ended = await self.committers.ended(tokens)
+            if ended:
+                raise BrokerError(
+                    ErrorCode.OWNERSHIP_FENCED,
+                    f"the transaction cannot be committed: the grant of {', '.join(sorted(map(str, ended)))} "
+                    "for which it has written has ended",
+                )
 
     def failed(self, context: RequestContext, request: EndTxnRequest, error: BrokerError) -> EndTxnResponse:
         return EndTxnResponse(throttle_time_ms=0, error_code=error.code)

@@ -46,9 +46,11 @@ def broker(tmp_path: Path) -> GroupBroker:
     return coordinator(tmp_path)
 
 
-def grant(broker: GroupBroker, incarnation: int, reason: LossReason = LossReason.NONE) -> None:
-    """Record the newest grant of t-0."""
-    key = PartitionKey(broker.topic_id("t"), 0, "t")
+def grant(
+    broker: GroupBroker, incarnation: int, reason: LossReason = LossReason.NONE, index: int = 0
+) -> None:
+    """Record the newest grant of a partition of t."""
+    key = PartitionKey(broker.topic_id("t"), index, "t")
     owner = Owner("owner", "client", "User:ANONYMOUS", "127.0.0.1", 10_000, Access.READ)
     newest = Grant(1, incarnation, owner, -1, since_ms=0)
     if reason is not LossReason.NONE:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.handlers.end_txn import EndTxnHandler
+from holdfast_log.broker.handlers.end_txn import CHECKED_TOGETHER, EndTxnHandler
 from holdfast_log.broker.metrics.row import read_single
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.transactions.metrics import TRANSACTION_METRICS, TransactionSight
@@ -152,3 +152,34 @@ def test_the_metrics_say_for_how_long_a_transaction_is_open_or_lacks_its_markers
     for partition in range(txn.broker.settings["transaction.state.log.num.partitions"]):
         parts.transactions.resign(partition)
     assert txn.metrics()["holdfast_transactions_longest_open_seconds"] == 0, "another broker coordinates it"
+
+
+def test_the_owners_of_many_partitions_are_read_a_few_at_a_time(
+    txn: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, store = [], txn.broker.ownership_store
+    read_partitions = store.read_partitions
+
+    def noted(keys: Any) -> Any:
+        read.append(len(keys))
+        return read_partitions(keys)
+
+    monkeypatch.setattr(store, "read_partitions", noted)
+    txn.grant(7)
+    partitions = 2 * CHECKED_TOGETHER + 1
+    owned = [PartitionOwnedInTransaction(topic="t", partition=0, owner_token=7)] * 2
+    owned += [
+        PartitionOwnedInTransaction(topic="t", partition=number + 1, owner_token=7)
+        for number in range(partitions - 1)
+    ]
+    request = EndTxnRequest(
+        transactional_id=ID,
+        producer_id=txn.producer.producer_id,
+        producer_epoch=txn.producer.epoch,
+        committed=True,
+        owned=owned,
+    )
+    for each in range(partitions):
+        grant(txn.broker, 7, index=each)
+    assert txn.broker.client().call(request, VERSION).error_code == ErrorCode.NONE
+    assert read == [CHECKED_TOGETHER, CHECKED_TOGETHER, 1]
