@@ -11,13 +11,17 @@ and to each topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import groupby
+from operator import itemgetter
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
 from holdfast_log.broker.transactions.answers import check_transactional_id, known_error
 from holdfast_log.coordinator.transactions.effects import PartitionsAnswer
@@ -41,11 +45,19 @@ _FIRST_VERSION_OF_BROKERS = 4
 _FIRST_VERSION_WITH_ABORTABLE = 5
 
 
+_PART_ROWS = 50
+"""Maximum number of partitions of a topic that are looked at, or answered, together."""
+
+_PART_PRICE = 400
+"""The price of a part in a turn, in bytes of rows: most have one partition."""
+
+
 @dataclass(eq=False)
 class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitionsToTxnResponse]):
     request = AddPartitionsToTxnRequest
     transactions: TransactionService
     metadata: MetadataCache
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: AddPartitionsToTxnRequest
@@ -55,37 +67,46 @@ class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitions
         transactional_id = request.v3_and_below_transactional_id
         context.check(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
         check_transactional_id(transactional_id)
-        topics = request.v3_and_below_topics
-        refused = self._refused(context, topics)
-        if refused:
-            return succeed(_of_client(topics, refused, ErrorCode.OPERATION_NOT_ATTEMPTED))
-        knows_fenced = context.version >= _FIRST_VERSION_WITH_FENCED
-        return self.transactions.ask(
-            transactional_id,
-            lambda shard, waiting, now_ms: shard.add_partitions(
-                waiting,
-                transactional_id,
-                ProducerName(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-                _partitions(topics),
-                now_ms=now_ms,
-            ),
-        ).addCallback(
-            lambda answer: _of_client(topics, {}, known_error(answer.error, knows_fenced=knows_fenced))
-        )
+        return ensureDeferred(self._of_client(context, request))
 
-    def _refused(
-        self, context: RequestContext, topics: Sequence[AddPartitionsToTxnTopic]
-    ) -> dict[TopicPartition, ErrorCode]:
-        """The errors of partitions that the client may not write to, or that do not exist."""
-        refused = {}
-        for topic in topics:
-            may_write = context.may(AclOperation.WRITE, AclResource.TOPIC, topic.name)
-            for index in topic.partitions:
-                if not may_write:
-                    refused[TopicPartition(topic.name, index)] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                elif self.metadata.partition(topic.name, index) is None:
-                    refused[TopicPartition(topic.name, index)] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return refused
+    async def _of_client(
+        self, context: RequestContext, request: AddPartitionsToTxnRequest
+    ) -> AddPartitionsToTxnResponse:
+        """Add the partitions, and answer. A request of many is looked at, and answered, in turns."""
+        transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
+        with self.answers.begin(context, AddPartitionsToTxnResponse) as answer:
+            partitions: list[TopicPartition] = []
+            refused: dict[TopicPartition, ErrorCode] = {}
+            may_write = cache(partial(context.may, AclOperation.WRITE, AclResource.TOPIC))
+            for topic, indexes in _parts(topics):
+                await answer.turn(_PART_PRICE)
+                error = None
+                if not may_write(topic.name):
+                    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                for index in indexes:
+                    added = TopicPartition(topic.name, index)
+                    if error is not None:
+                        refused[added] = error
+                    elif self.metadata.partition(topic.name, index) is None:
+                        refused[added] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    else:
+                        partitions.append(added)
+            others = ErrorCode.OPERATION_NOT_ATTEMPTED
+            if not refused:
+                asked = self.transactions.ask(
+                    transactional_id,
+                    lambda shard, waiting, now_ms: shard.add_partitions(
+                        waiting,
+                        transactional_id,
+                        ProducerName(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+                        partitions,
+                        now_ms=now_ms,
+                    ),
+                )
+                knows_fenced = context.version >= _FIRST_VERSION_WITH_FENCED
+                added_all: PartitionsAnswer = await answer.outcome(asked)
+                others = known_error(added_all.error, knows_fenced=knows_fenced)
+            return await _answered_in_turns(answer, topics, refused, others)
 
     def _of_broker(
         self, context: RequestContext, request: AddPartitionsToTxnRequest
@@ -151,7 +172,11 @@ class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitions
         self, context: RequestContext, request: AddPartitionsToTxnRequest, error: BrokerError
     ) -> AddPartitionsToTxnResponse:
         if context.version < _FIRST_VERSION_OF_BROKERS:
-            return _of_client(request.v3_and_below_topics, {}, error.code)
+            return AddPartitionsToTxnResponse(
+                throttle_time_ms=0,
+                results_by_transaction=[],
+                results_by_topic_v3_and_below=_results(request.v3_and_below_topics, {}, error.code),
+            )
         return AddPartitionsToTxnResponse(
             throttle_time_ms=0,
             error_code=error.code,
@@ -170,23 +195,51 @@ def _results(
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=errors.get(TopicPartition(topic.name, index), others),
-                )
-                for index in topic.partitions
-            ],
+            results_by_partition=_rows(topic.name, topic.partitions, errors, others),
         )
         for topic in topics
     ]
 
 
-def _of_client(
-    topics: Sequence[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, ErrorCode], others: ErrorCode
+def _rows(
+    topic: str, indexes: Sequence[int], errors: Mapping[TopicPartition, ErrorCode], others: ErrorCode
+) -> list[AddPartitionsToTxnPartitionResult]:
+    if not errors:
+        return [
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=others)
+            for index in indexes
+        ]
+    return [
+        AddPartitionsToTxnPartitionResult(
+            partition_index=index, partition_error_code=errors.get(TopicPartition(topic, index), others)
+        )
+        for index in indexes
+    ]
+
+
+def _parts(
+    topics: Sequence[AddPartitionsToTxnTopic],
+) -> Iterator[tuple[AddPartitionsToTxnTopic, Sequence[int]]]:
+    """The partitions of each topic, a few at a time; a topic without any comes once."""
+    for topic in topics:
+        for start in range(0, max(1, len(topic.partitions)), _PART_ROWS):
+            yield topic, topic.partitions[start : start + _PART_ROWS]
+
+
+async def _answered_in_turns(
+    answer: LongAnswer,
+    topics: Sequence[AddPartitionsToTxnTopic],
+    errors: Mapping[TopicPartition, ErrorCode],
+    others: ErrorCode,
 ) -> AddPartitionsToTxnResponse:
+    results = answer.rows(AddPartitionsToTxnTopicResult)
+    for topic, parts in groupby(_parts(topics), itemgetter(0)):
+        rows = answer.rows(AddPartitionsToTxnPartitionResult)
+        for _, indexes in parts:
+            await answer.turn(_PART_PRICE)
+            for row in _rows(topic.name, indexes, errors, others):
+                rows.add(row)
+        results.add(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=rows.finish()))
     return AddPartitionsToTxnResponse(
-        throttle_time_ms=0,
-        results_by_transaction=[],
-        results_by_topic_v3_and_below=_results(topics, errors, others),
+        throttle_time_ms=0, results_by_transaction=[], results_by_topic_v3_and_below=results.finish()
     )

@@ -7,17 +7,19 @@ may describe, and of names in groups that it may describe.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import TypeVar
 
-from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
+from twisted.internet.defer import Deferred, DeferredList, ensureDeferred
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership import requests, rights
 from holdfast_log.broker.ownership.description import describe
 from holdfast_log.broker.ownership.resources import Resource
 from holdfast_log.broker.ownership.service import OwnershipService
-from holdfast_log.broker.requests.answers import LongAnswers
+from holdfast_log.broker.requests.answers import TURN_BYTES, LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.coordinator.ownership.records import NameKey
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired
@@ -32,6 +34,14 @@ from holdfast_log.protocol.messages.ownership_sight import (
 _OWNER_BYTES = 200
 """The usual size of an owner, with its ids and its host."""
 
+NAMED_TOGETHER = 200
+"""So many groups or resources that a request names are looked at together."""
+
+_NAMED_BYTES = TURN_BYTES // 2
+"""The price of looking at them, in bytes of rows."""
+
+T = TypeVar("T")
+
 
 @dataclass(eq=False)
 class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersResponse]):
@@ -43,41 +53,51 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
     def handle(
         self, context: RequestContext, request: DescribeOwnersRequest
     ) -> Deferred[DescribeOwnersResponse]:
-        return self._names_read(context, request).addCallback(
-            lambda _: ensureDeferred(self._answer(context, request))
-        )
+        return ensureDeferred(self._answer(context, request))
 
-    def _names_read(self, context: RequestContext, request: DescribeOwnersRequest) -> Deferred[Any]:
-        """Fires when the names of the request's groups have been read, or the reads have failed."""
+    async def _read_names(
+        self, answer: LongAnswer, context: RequestContext, groups: Collection[str] | None
+    ) -> None:
+        """Wait until the names of the request's groups have been read, or the reads have failed."""
         decided = self.ownership.decided
-        if request.resources is not None and all(each.partition >= 0 for each in request.resources):
-            return succeed(None)
-        for group in request.groups or ():
-            if group != PRODUCERS_GROUP:
-                requests.check_group(group)
-        if request.groups is None:
-            return decided.read_all_names().addErrback(_session_expired)
-        lookups = []
-        for group in dict.fromkeys(request.groups):
-            if not rights.may_see(context, group, "", NO_PARTITION):
-                continue
-            try:
-                lookups.append(decided.read_names(group))
-            except BrokerError:
-                continue  # Another broker coordinates it.
-        return DeferredList(lookups, consumeErrors=True)
+        if groups is None:
+            await answer.outcome(decided.read_all_names().addErrback(_session_expired))
+            return
+        async for some in _in_turns(answer, groups):
+            for group in some:
+                if group != PRODUCERS_GROUP:
+                    requests.check_group(group)
+        async for some in _in_turns(answer, groups):
+            lookups = []
+            for group in some:
+                if not rights.may_see(context, group, "", NO_PARTITION):
+                    continue
+                try:
+                    lookups.append(decided.read_names(group))
+                except BrokerError:
+                    continue  # Another broker coordinates it.
+            await answer.outcome(DeferredList(lookups, consumeErrors=True))
 
     async def _answer(
         self, context: RequestContext, request: DescribeOwnersRequest
     ) -> DescribeOwnersResponse:
-        groups = None if request.groups is None else set(request.groups)
-        names = None
-        if request.resources is not None:
-            names = {(each.name, each.partition) for each in request.resources}
         with self.answers.begin(context, DescribeOwnersResponse) as answer:
+            names: set[tuple[str, int]] | None = None
+            groups: dict[str, None] | None = None
+            if request.resources is not None:
+                names = set()
+                async for some in _in_turns(answer, request.resources):
+                    names.update((each.name, each.partition) for each in some)
+            if request.groups is not None:
+                groups = {}
+                async for group_ids in _in_turns(answer, request.groups):
+                    groups.update(dict.fromkeys(group_ids))
+            if names is None or not all(partition >= 0 for _, partition in names):
+                await self._read_names(answer, context, groups)
             rows = answer.rows(DescribedResource)
             for resource in self.ownership.resources():
                 if names is not None and _name(resource) not in names:
+                    await answer.turn(0)
                     continue
                 if not _is_visible(context, resource):
                     await answer.turn(0)
@@ -98,6 +118,15 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
         self, context: RequestContext, request: DescribeOwnersRequest, error: BrokerError
     ) -> DescribeOwnersResponse:
         return DescribeOwnersResponse(error_code=error.code, error_message=error.message, resources=[])
+
+
+async def _in_turns(answer: LongAnswer, items: Collection[T]) -> AsyncIterator[list[T]]:
+    """What a request names, some at a time. Others are served meanwhile if it names many."""
+    left = iter(items)
+    while some := list(islice(left, NAMED_TOGETHER)):
+        yield some
+        if len(items) > NAMED_TOGETHER:
+            await answer.turn(_NAMED_BYTES)
 
 
 def _name(resource: Resource) -> tuple[str, int]:

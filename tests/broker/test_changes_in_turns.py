@@ -15,12 +15,14 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.handlers.add_partitions_to_txn import AddPartitionsToTxnHandler
 from holdfast_log.broker.handlers.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from holdfast_log.broker.handlers.alter_user_scram_credentials import AlterUserScramCredentialsHandler
 from holdfast_log.broker.handlers.create_acls import CreateAclsHandler
 from holdfast_log.broker.handlers.create_partitions import CreatePartitionsHandler
 from holdfast_log.broker.handlers.create_topics import CreateTopicsHandler
 from holdfast_log.broker.handlers.delete_topics import DeleteTopicsHandler, TopicDeletionSettings
+from holdfast_log.broker.handlers.describe_owners import DescribeOwnersHandler
 from holdfast_log.broker.handlers.elect_leaders import ElectLeadersHandler
 from holdfast_log.broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
 from holdfast_log.broker.handlers.update_features import UpdateFeaturesHandler
@@ -32,7 +34,12 @@ from holdfast_log.broker.requests.handler import RequestContext
 from holdfast_log.broker.security.administration import AclAdministration
 from holdfast_log.broker.transactions.settings import TransactionVersionSetting
 from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.transactions.effects import PartitionsAnswer
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from holdfast_log.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -49,6 +56,7 @@ from holdfast_log.protocol.messages.create_topics import CreatableTopic, CreateT
 from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest
 from holdfast_log.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from holdfast_log.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from holdfast_log.protocol.messages.ownership_sight import DescribeOwnersRequest, ResourceName
 from holdfast_log.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.test_administration import FREE, VIEW, Controller, as_service
 from tests.hostile.test_decoding_work import calls_of
@@ -173,9 +181,46 @@ def features(controller: Any, turns: LongAnswers) -> Deferred[Any]:
     return handler.handle(context(), UpdateFeaturesRequest(feature_updates=updates))
 
 
+def owners(controller: Any, turns: LongAnswers) -> Deferred[Any]:
+    decided = SimpleNamespace(read_names=lambda group: succeed(None))
+    ownership: Any = SimpleNamespace(decided=decided, resources=list)
+    asked = DescribeOwnersRequest(
+        groups=NAMES, resources=[ResourceName(name=f"n{i}", partition=-1) for i in range(NUMBERS)]
+    )
+    return DescribeOwnersHandler(ownership, turns).handle(context(), asked)
+
+
+def in_transaction(topics: list[AddPartitionsToTxnTopic], turns: LongAnswers) -> Deferred[Any]:
+    transactions: Any = SimpleNamespace(ask=lambda name, event: succeed(PartitionsAnswer(ErrorCode.NONE)))
+    metadata: Any = SimpleNamespace(partition=lambda topic, index: index or None)
+    asked = AddPartitionsToTxnRequest(
+        transactions=[],
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=1,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=topics,
+    )
+    return AddPartitionsToTxnHandler(transactions, metadata, turns).handle(RequestContext(3, "", None), asked)
+
+
+def partitions_in_transaction(controller: Any, turns: LongAnswers) -> Deferred[Any]:
+    topic = AddPartitionsToTxnTopic(name="t", partitions=list(range(1, NUMBERS)))
+    return in_transaction([topic], turns)
+
+
+def unknown_in_transaction(controller: Any, turns: LongAnswers) -> Deferred[Any]:
+    topic = AddPartitionsToTxnTopic(name="t", partitions=list(range(NUMBERS)))
+    return in_transaction([topic], turns)
+
+
+def topics_in_transaction(controller: Any, turns: LongAnswers) -> Deferred[Any]:
+    return in_transaction([AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in NAMES], turns)
+
+
 CHANGES: list[Callable[[Any, LongAnswers], Deferred[Any]]] = [
     created, deleted, grown, elected, elected_by_an_unknown_rule, chosen, listed, credentials,
-    credentials_of_one, entries, features,
+    credentials_of_one, entries, features, owners, partitions_in_transaction, unknown_in_transaction,
+    topics_in_transaction,
 ]  # fmt: skip
 
 
