@@ -7,20 +7,27 @@ watermarks are written in the order of the requests: no slow write may replace t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
-from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.defer import Deferred, DeferredLock, execute, succeed
 from twisted.python.failure import Failure
 
-from holdfast_log.broker.log.directory import LogDirectory, MadeLater, write_files
+from holdfast_log.broker.log.directory import LogDirectory, MadeLater, finished_steps, write_files
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.pressure import retried
 from holdfast_log.broker.workers import Workers, all_back
 from holdfast_log.coordinator.clock import Clock
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+InTurns: TypeAlias = "Callable[[Generator[None, None, Any]], Deferred[Any]]"
+"""Takes steps in turns of the reactor. The Deferred fires with what they return."""
+
+
+def _at_once(steps: Generator[None, None, Any]) -> Deferred[Any]:
+    return execute(finished_steps, steps)
 
 
 class StartDurable(Protocol):
@@ -85,7 +92,16 @@ class CheckpointWriter:
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
         """Write high watermarks."""
-        return all_back([self._write_high_watermarks(directory, offsets) for directory in self._live()])
+        return self.write_high_watermarks_in_turns(lambda: [offsets], _at_once)
+
+    def write_high_watermarks_in_turns(
+        self, parts: Callable[[], Iterable[Mapping[TopicPartition, int]]], in_turns: InTurns
+    ) -> Deferred[None]:
+        """Write high watermarks. `in_turns` takes the steps in which they are noted, each of which has one of
+        `parts` or a few hundred rows: of thousands of logs all together would take ten milliseconds."""
+        return all_back(
+            [self._write_high_watermarks(directory, parts, in_turns) for directory in self._live()]
+        )
 
     def write_last(self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
         """Write all checkpoints of a directory whose logs are closed, after any write that is still running.
@@ -104,12 +120,17 @@ class CheckpointWriter:
         return [directory for directory in self._directories if directory.failure is None]
 
     def _write_high_watermarks(
-        self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]
+        self,
+        directory: LogDirectory,
+        parts: Callable[[], Iterable[Mapping[TopicPartition, int]]],
+        in_turns: InTurns,
     ) -> Deferred[None]:
-        turn = self._turns[directory.path]
-        written: Deferred[None] = turn.high_watermarks.run(
-            self._write, directory, directory.high_watermark_checkpoint(offsets)
-        )
+        def note_and_write() -> Deferred[None]:
+            # Within the lock, too: what was noted before the last write of a clean stop must not follow it.
+            noted = in_turns(directory.high_watermark_steps(parts()))
+            return noted.addCallback(lambda files: self._write(directory, files))
+
+        written: Deferred[None] = self._turns[directory.path].high_watermarks.run(note_and_write)
         return written.addErrback(lambda failure: self._failed(directory, failure))
 
     def _request(self, directory: LogDirectory) -> Deferred[None]:

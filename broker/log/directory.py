@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 from holdfast_log.broker.log import checkpoints, names, run_marks
 from holdfast_log.broker.log.checkpoints import (
@@ -25,6 +25,9 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_STEP_ROWS = 300
+"""So many rows of a checkpoint are collected in one step: in a quarter of a millisecond."""
 
 MadeLater: TypeAlias = "Callable[[], bytes]"
 """Makes the content of a file, in a worker."""
@@ -330,12 +333,35 @@ class LogDirectory:
         self.high_watermarks[partition] = _entry(self.logs[partition], offset)
 
     def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, MadeLater]:
-        """Path → content of the high watermark checkpoint of the logs here. `offsets` are the present ones. A
-        worker makes the content, as those of `offset_checkpoints`.
+        """What `high_watermark_steps` returns, of these offsets in one step."""
+        return finished_steps(self.high_watermark_steps([offsets]))
+
+    def high_watermark_steps(
+        self, parts: Iterable[Mapping[TopicPartition, int]]
+    ) -> Generator[None, None, dict[str, MadeLater]]:
+        """Path → content of the high watermark checkpoint of the logs here, with a pause after each of
+        `parts`, and after a few hundred rows. The parts have the present offsets, each at the time at which
+        it is taken. A worker makes the content, as those of `offset_checkpoints`.
 
         A log without a present one keeps its last: this broker may have no role for it yet, or none any more,
         because it is about to stop. Without the entry, the next process would not know what is committed, and
         as a leader without followers it would serve nothing."""
+        for offsets in parts:
+            self._know_high_watermarks(offsets)
+            yield
+        here = {**self.spares, **self.logs}
+        known = list(self.high_watermarks.items())
+        rows: list[tuple[TopicPartition, OffsetEntry, uuid.UUID | None]] = []
+        for start in range(0, len(known), _STEP_ROWS):
+            rows += [
+                (partition, entry, here[partition].topic_id)
+                for partition, entry in known[start : start + _STEP_ROWS]
+                if partition in here
+            ]
+            yield
+        return {self.path_of(names.HIGH_WATERMARKS): partial(_encode_known, self._high_watermark_lines, rows)}
+
+    def _know_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         logs, known = self.logs, self.high_watermarks
         for partition, offset in offsets.items():
             log = logs.get(partition)
@@ -346,13 +372,15 @@ class LogDirectory:
                 or entry.tag != topic_tag(log.topic_id)
             ):
                 self.know_high_watermark(partition, offset)
-        here = {**self.spares, **logs}
-        rows = [
-            (partition, entry, here[partition].topic_id)
-            for partition, entry in known.items()
-            if partition in here
-        ]
-        return {self.path_of(names.HIGH_WATERMARKS): partial(_encode_known, self._high_watermark_lines, rows)}
+
+
+def finished_steps(steps: Generator[None, None, T]) -> T:
+    """What the steps return, all of which are done now."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def _encode(encoder: OffsetsEncoder, rows: list[tuple[TopicPartition, int, uuid.UUID | None]]) -> bytes:

@@ -12,11 +12,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from holdfast_log.coordinator.clock import Clock
+
+T = TypeVar("T")
 
 TURN_S = 0.001
 """Time in seconds that all work which can wait may take before everybody else is looked after."""
@@ -93,6 +98,13 @@ class Rotation:
         sockets."""
         self.enqueue_next(_Step(function))
 
+    def take_steps(self, steps: Generator[None, None, T]) -> Deferred[T]:
+        """Take the steps in slices, the first after the next look at the sockets. Fires with what they
+        return, or fails with what they raise."""
+        taken: Deferred[T] = Deferred()
+        self.enqueue_next(_Steps(steps, self._clock.seconds, taken))
+        return taken
+
     def _expect_turn(self) -> None:
         self._is_due = True
         self._clock.callLater(0, self._take_turn)
@@ -118,6 +130,28 @@ class Rotation:
             self._next_line.clear()
             if line:
                 self._expect_turn()
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps(Generic[T]):
+    """Work of many steps."""
+
+    steps: Generator[None, None, T]
+    clock_s: Callable[[], float]
+    taken: Deferred[T]
+
+    def take_slice(self, ends_s: float) -> bool:
+        try:
+            next(self.steps)
+            while self.clock_s() < ends_s:
+                next(self.steps)
+        except StopIteration as end:
+            self.taken.callback(end.value)
+            return False
+        except Exception:
+            self.taken.errback(Failure())
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
 from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred, succeed
@@ -23,6 +24,7 @@ from holdfast_log.broker.process.hand_over import HandOverSettings, hand_over
 from holdfast_log.broker.process.log_directories import compare_directories
 from holdfast_log.broker.process.periodic import Periodic
 from holdfast_log.broker.process.start_checks import StartError, require_protocol, require_right_time
+from holdfast_log.broker.replication.high_watermark_parts import high_watermark_parts
 from holdfast_log.broker.replication.repair import REPAIR_INTERVAL_MS
 from holdfast_log.broker.security.sasl.listeners import sasl_setup
 from holdfast_log.broker.setting_groups import read_group, settings_group
@@ -274,7 +276,9 @@ class Broker:
         every(settings.expire_producers_interval_ms, logs.expire_producers)
         every(
             settings.write_high_watermarks_interval_ms,
-            lambda: logs.checkpoints.write_high_watermarks(replicas.high_watermarks()),
+            lambda: logs.checkpoints.write_high_watermarks_in_turns(
+                partial(high_watermark_parts, replicas), node.cluster.rotation.take_steps
+            ),
         )
         every(max(1, settings.replica_lag_ms_max // 2), replicas.shrink_in_sync_sets)
         every(settings.expire_offsets_interval_ms, node.groups.service.expire_offsets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ import pytest
 from holdfast_log.broker.log import directory as directories
 from holdfast_log.broker.log import names
 from holdfast_log.broker.log.checkpoints import OffsetEntry, decode_offsets, topic_tag
-from holdfast_log.broker.log.directory import LogDirectory, MadeLater
+from holdfast_log.broker.log.directory import LogDirectory, MadeLater, finished_steps
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.hostile.test_decoding_work import calls_of
 from tests.models.disk import SimDisk
@@ -21,6 +21,9 @@ from tests.models.disk import SimDisk
 LOGS = 10_000
 CALLS_PER_LOG_MAX = 8
 """On the reactor, for a log. A call and what follows it takes 0.2 µs at most: of 10,000 these take 16 ms."""
+PART = 100
+STEP_CALLS_MAX = 3_000
+"""In one step: these take 0.6 ms."""
 TOPIC_ID = uuid.UUID(int=7)
 
 
@@ -51,6 +54,38 @@ def test_the_reactor_does_little_for_the_high_watermarks_of_very_many_logs(direc
     content = decode_offsets(files[directory.path_of(names.HIGH_WATERMARKS)]())
     assert content == {at: OffsetEntry(offset, topic_tag(TOPIC_ID)) for at, offset in offsets.items()}
     assert list(content) == sorted(content)
+
+
+def test_no_step_notes_the_high_watermarks_of_very_many_logs(directory: LogDirectory) -> None:
+    noted: list[int] = []
+
+    def parts() -> Iterator[dict[TopicPartition, int]]:
+        for start in range(0, LOGS, PART):
+            yield {TopicPartition("t", number): number for number in range(start, start + PART)}
+
+    files: dict[str, MadeLater] = {}
+    steps = directory.high_watermark_steps(parts())
+    while steps.gi_frame is not None:
+        noted.append(calls_of(lambda: take_step(steps, files)))
+    assert max(noted) <= STEP_CALLS_MAX, sorted(noted)[-5:]
+    content = decode_offsets(files[directory.path_of(names.HIGH_WATERMARKS)]())
+    assert {at: entry.offset for at, entry in content.items()} == {at: at.partition for at in directory.logs}
+
+
+def take_step(steps: Generator[None, None, dict[str, MadeLater]], files: dict[str, MadeLater]) -> None:
+    try:
+        next(steps)
+    except StopIteration as end:
+        files.update(end.value)
+
+
+def test_a_log_that_goes_while_high_watermarks_are_noted_has_no_row(directory: LogDirectory) -> None:
+    gone, kept = TopicPartition("t", 3), TopicPartition("t", 4)
+    steps = directory.high_watermark_steps([{gone: 1}, {kept: 2}])
+    next(steps)
+    del directory.logs[gone]
+    content = decode_offsets(finished_steps(steps)[directory.path_of(names.HIGH_WATERMARKS)]())
+    assert list(content) == [kept]
 
 
 def test_the_reactor_does_little_for_the_recovery_points_of_very_many_logs(directory: LogDirectory) -> None:

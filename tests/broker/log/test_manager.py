@@ -19,7 +19,7 @@ from twisted.internet.task import Clock
 from holdfast_log.broker.log import checkpoints, names
 from holdfast_log.broker.log.checkpoints import MetaProperties, OffsetEntry
 from holdfast_log.broker.log.copying import append_as_follower
-from holdfast_log.broker.log.directory import IdentityError, LogDirectory
+from holdfast_log.broker.log.directory import IdentityError, LogDirectory, finished_steps
 from holdfast_log.broker.log.disk import Disk, OsDisk
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.flusher import Flusher
@@ -191,6 +191,30 @@ def test_a_slow_write_of_high_watermarks_does_not_replace_a_later_one() -> None:
         workers.jobs.reverse()
         workers.work()
     assert first.called and last.called
+    assert unsealed(disk, "replication") == b"0\n1\nflights 0 1\n"
+
+
+def test_high_watermarks_that_are_noted_in_turns_do_not_follow_those_of_a_clean_stop() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    finished(broker.logs.start())
+    partition = TopicPartition("flights", 0)
+    append(broker.logs.get_or_create(partition, TOPIC_ID))
+    begun: list[tuple[Any, Deferred[Any]]] = []
+
+    def in_turns(steps: Any) -> Deferred[Any]:
+        begun.append((steps, Deferred()))
+        return begun[-1][1]
+
+    noted = broker.logs.checkpoints.write_high_watermarks_in_turns(lambda: [{partition: 0}], in_turns)
+    ended: list[str] = []
+    closed = broker.logs.close({partition: 1})
+    noted.addCallback(lambda _: ended.append("noted"))
+    closed.addCallback(lambda _: ended.append("closed"))
+    assert not ended
+    ((steps, taken),) = begun
+    taken.callback(finished_steps(steps))
+    assert len(ended) == 2
     assert unsealed(disk, "replication") == b"0\n1\nflights 0 1\n"
 
 

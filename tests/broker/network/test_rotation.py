@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import Clock
@@ -296,3 +298,40 @@ def test_an_unexpected_error_of_one_connection_leaves_the_others_their_turns() -
     while broker.rotation.waiting:
         broker.turn()
     assert broker.handled.count(1) == 60
+
+
+def test_steps_share_the_turns_and_return_what_they_have_made() -> None:
+    broker = Broker()
+    taken: list[int] = []
+
+    def steps(count: int) -> Generator[None, None, int]:
+        for number in range(count):
+            taken.append(number)
+            broker.clock.advance(REQUEST_S)
+            yield
+        return count
+
+    made: list[int] = []
+    count = int(3 * TURN_S / REQUEST_S)
+    broker.rotation.take_steps(steps(count)).addCallback(made.append)
+    looks = 0
+    while not made:
+        before = len(taken)
+        assert broker.turn() <= TURN_S + REQUEST_S
+        looks += 1
+        assert len(taken) - before <= TURN_S / REQUEST_S + 1
+    assert made == [count] and taken == list(range(count)) and looks >= 3
+
+
+def test_steps_that_fail_say_why_and_take_no_more() -> None:
+    broker = Broker()
+
+    def steps() -> Generator[None, None, None]:
+        yield
+        raise OSError("the disk is gone")
+
+    failed: list[str] = []
+    taken = broker.rotation.take_steps(steps())
+    taken.addErrback(lambda failure: failed.append(failure.getErrorMessage()))
+    broker.turn()
+    assert failed == ["the disk is gone"] and not broker.rotation.waiting

@@ -13,6 +13,7 @@ import pytest
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
 from holdfast_log.broker.log.disk import OsDisk, OsFile
 from holdfast_log.broker.replication.admission import Origin
+from holdfast_log.broker.replication.high_watermark_parts import TOGETHER, high_watermark_parts
 from holdfast_log.broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 from holdfast_log.broker.replication.record_deletions import delete_records
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -512,6 +513,18 @@ def test_a_failed_directory_takes_its_partitions_offline_and_closes_no_connectio
         world.replicas.partition("t", 0)
     assert world.assign("t", 0, leader_epoch=1) == ErrorCode.KAFKA_STORAGE_ERROR
     assert not client.connection.is_closed
+
+
+def test_high_watermarks_are_noted_a_few_at_a_time_without_those_that_are_removed_meanwhile(
+    world: World,
+) -> None:
+    count = 2 * TOGETHER + 1
+    for index in range(count):
+        world.assign("t", index)
+    parts = high_watermark_parts(world.replicas)
+    assert len(next(parts)) == TOGETHER
+    world.replicas.remove(world.replicas.partition("t", count - 1))
+    assert list(map(len, parts)) == [TOGETHER, 0]
 
 
 def test_high_watermarks_are_restored_after_a_restart(world: World, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -21,21 +21,24 @@ from tests.sim.mutation import Mutation, Patch
 
 
 def _checkpoint_present_roles_only() -> Sequence[Patch]:
-    checkpoint = LogDirectory.high_watermark_checkpoint
+    steps = LogDirectory.high_watermark_steps
 
-    def mutant(self: LogDirectory, offsets: Mapping[TopicPartition, int]) -> dict[str, MadeLater]:
+    def mutant(
+        self: LogDirectory, parts: Iterable[Mapping[TopicPartition, int]]
+    ) -> Generator[None, None, dict[str, MadeLater]]:
         self.high_watermarks.clear()
-        return checkpoint(self, offsets)
+        return (yield from steps(self, parts))
 
     return [
-        (LogDirectory, "high_watermark_checkpoint", mutant),
+        (LogDirectory, "high_watermark_steps", mutant),
         (LogManager, "know_high_watermark", lambda self, partition, offset: None),
     ]
 
 
 def _write_in_any_order() -> Sequence[Patch]:
-    def mutant(self: CheckpointWriter, directory: LogDirectory, offsets: Mapping[TopicPartition, int]) -> Any:
-        written = self._write(directory, directory.high_watermark_checkpoint(offsets))
+    def mutant(self: CheckpointWriter, directory: LogDirectory, parts: Any, in_turns: Any) -> Any:
+        noted = in_turns(directory.high_watermark_steps(parts()))
+        written = noted.addCallback(lambda files: self._write(directory, files))
         return written.addErrback(lambda failure: self._failed(directory, failure))
 
     return [(CheckpointWriter, "_write_high_watermarks", mutant)]
