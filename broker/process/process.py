@@ -38,6 +38,7 @@ from holdfast_log.broker.process.cluster_secret import read_cluster_secret
 from holdfast_log.broker.process.collecting import Collecting
 from holdfast_log.broker.process.descriptors import raise_limit, shares
 from holdfast_log.broker.process.directory_locks import DirectoryInUse, DirectoryLocks
+from holdfast_log.broker.process.freed_memory import FreedMemory, system_allocator
 from holdfast_log.broker.process.lean_reactor import make_lean
 from holdfast_log.broker.process.lifecycle import Broker
 from holdfast_log.broker.process.monotonic_reactor import make_monotonic
@@ -203,6 +204,9 @@ class BrokerProcess:
         self._broker.announce()
         tell(READY, "serving")
         Collecting(_reactor).begin()
+        allocator = system_allocator()
+        if allocator is not None:
+            FreedMemory(_reactor, self._workers, allocator).begin()
 
     def _start_failed(self, failure: Failure) -> None:
         if self._is_stopping:
