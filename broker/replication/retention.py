@@ -11,8 +11,8 @@ steps:
 3. The files of the segments are renamed, and removed after `file.delete.delay.ms`. A fetch that is being
    answered from one of them keeps it open.
 
-Steps 1 and 3 do a little work in each turn of the reactor, so that clients are served in between. Whoever may
-produce can have thousands of logs expire at once, with records of long ago.
+Steps 1 and 3 do a little work in each turn of the reactor, so that clients are served in between: one that
+may produce can have thousands of logs expire at once, with records of long ago.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from holdfast_log.protocol.errors import BrokerError
 _log = logging.getLogger(__name__)
 
 _LOGS_PER_TURN = 32
-"""Logs that are looked at in one turn. One whose start moves takes the rest of its turn: if the active segment
-is to go, its indexes and a snapshot are written and the files of a new one created, which takes 1.4 ms."""
+"""Logs that are looked at in one turn. One whose start moves takes the rest of its turn: if the active
+segment is to go, its indexes and a snapshot are written and the files of a new one created, which takes
+1.4 ms."""
 _SEGMENTS_PER_TURN = 4
 """Segments whose files are renamed in one turn: up to five files each."""
 

@@ -20,6 +20,7 @@ from holdfast_log.broker.log.flush_job import close_log, flush_at_once
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.preparation import prepare_append
 from holdfast_log.broker.log.truncation import advance_log_start
+from holdfast_log.broker.replication import retention as retention_module
 from holdfast_log.broker.replication.retention import Retention
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.protocol.errors import ErrorCode
@@ -365,6 +366,27 @@ def test_logs_that_expire_together_begin_new_segments_in_turns_of_their_own(tmp_
     assert clock.begun[-1] == clock.gone[-1] == len(logs) == len(names_of)
     assert max(after - before for before, after in pairwise(clock.begun)) == 1
     assert max(after - before for before, after in pairwise(clock.gone)) <= 4
+
+
+def test_new_segments_that_share_a_turn_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    move = retention_module.move_log_start
+
+    def free_of_charge(log: Log, offset: int, *, now_ms: int = 0) -> None:
+        move(log, offset, now_ms=now_ms)
+        for each in retentions:
+            each._work = 0.0
+
+    retentions: list[Retention] = []
+    init = Retention.__init__
+
+    def noted(self: Retention, *arguments: Any) -> None:
+        retentions.append(self)
+        init(self, *arguments)
+
+    monkeypatch.setattr(Retention, "__init__", noted)
+    monkeypatch.setattr(retention_module, "move_log_start", free_of_charge)
+    with pytest.raises(AssertionError):
+        test_logs_that_expire_together_begin_new_segments_in_turns_of_their_own(tmp_path)
 
 
 def test_logs_that_keep_everything_share_a_turn(tmp_path: Path) -> None:
