@@ -17,6 +17,7 @@ from holdfast_log.clients.groups.listener import RebalanceListener
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 POLL_MS = 100
+HEARTBEAT_MS = 500
 
 
 class Losses(RebalanceListener):
@@ -37,7 +38,7 @@ def single_reader(bootstrap: str, group: str, session_ms: int | str) -> dict[str
         "group.protocol": "managed",
         "group.single.reader": True,
         "session.timeout.ms": session_ms,
-        "heartbeat.interval.ms": 500,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
     }
