@@ -35,7 +35,7 @@ _REQUEST_FIELDS = packing.Struct(">iih")
 _REQUEST_HEADER_V0 = packing.Struct(">hhi")
 _CORRELATION_ID = packing.Struct(">i")
 _NO_TAGGED_FIELDS = b"\x00"
-COPIED_BYTES = 32 * 1024
+_COPIED_BYTES = 32 * 1024
 """Up to so many bytes of a message are copied behind its size, which takes less than another part."""
 _FLEXIBLE_RESPONSE_HEADER = packing.Struct(">ix")
 """The correlation id, and an empty list of tagged fields."""
@@ -133,12 +133,7 @@ def encode_response(message: Response, version: int, correlation_id: int) -> Par
     """
     is_flexible = (message.api.key, version) in _flexible_responses()
     pack = _FLEXIBLE_RESPONSE_HEADER.pack if is_flexible else _CORRELATION_ID.pack
-    parts = encode_parts(message, version, pack(correlation_id))
-    if len(parts) == 1:
-        whole = parts[0]
-        if len(whole) <= COPIED_BYTES:
-            return [SIZE.pack(len(whole)) + whole]  # type: ignore[operator]
-    return with_size(parts)
+    return with_size(encode_parts(message, version, pack(correlation_id)))
 
 
 def decode_correlation_id(frame: Buffer) -> int:
@@ -173,7 +168,7 @@ def with_size(parts: Parts) -> Parts:
     first = parts[0]
     assert isinstance(first, bytes)
     size = SIZE.pack(parts_size(parts))
-    if len(first) > COPIED_BYTES:
+    if len(first) > _COPIED_BYTES:
         parts.insert(0, size)
     else:
         parts[0] = size + first

@@ -44,7 +44,6 @@ _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_OF_BROKERS = 4
 _FIRST_VERSION_WITH_ABORTABLE = 5
 
-
 _PART_ROWS = 50
 """Maximum number of partitions of a topic that are looked at, or answered, together."""
 
@@ -204,11 +203,6 @@ def _results(
 def _rows(
     topic: str, indexes: Sequence[int], errors: Mapping[TopicPartition, ErrorCode], others: ErrorCode
 ) -> list[AddPartitionsToTxnPartitionResult]:
-    if not errors:
-        return [
-            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=others)
-            for index in indexes
-        ]
     return [
         AddPartitionsToTxnPartitionResult(
             partition_index=index, partition_error_code=errors.get(TopicPartition(topic, index), others)

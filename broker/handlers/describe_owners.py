@@ -84,15 +84,17 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
         with self.answers.begin(context, DescribeOwnersResponse) as answer:
             names: set[tuple[str, int]] | None = None
             groups: dict[str, None] | None = None
+            asks_for_names = request.resources is None
             if request.resources is not None:
                 names = set()
                 async for some in _in_turns(answer, request.resources):
                     names.update((each.name, each.partition) for each in some)
+                    asks_for_names = asks_for_names or any(each.partition < 0 for each in some)
             if request.groups is not None:
                 groups = {}
                 async for group_ids in _in_turns(answer, request.groups):
                     groups.update(dict.fromkeys(group_ids))
-            if names is None or not all(partition >= 0 for _, partition in names):
+            if asks_for_names:
                 await self._read_names(answer, context, groups)
             rows = answer.rows(DescribedResource)
             for resource in self.ownership.resources():
