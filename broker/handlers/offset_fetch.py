@@ -8,7 +8,7 @@ a partition whose offset an open transaction may replace has the error UNSTABLE_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
@@ -17,7 +17,14 @@ from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership.committers import CommitterCheck
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths, refusal
+from holdfast_log.broker.requests.handler import (
+    ANY_ELEMENTS,
+    DIVISION_STEP_ROWS,
+    Handler,
+    RequestContext,
+    RowPaths,
+    refusal,
+)
 from holdfast_log.coordinator.groups.effects import OffsetsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.acls import AclOperation, AclResource
@@ -54,7 +61,8 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
         if context.version < _FIRST_VERSION_WITH_GROUPS:
             asked_one = self._ask(context, request, request.group_id, request.topics, None, -1)
             return asked_one.addCallback(_of_one)
-        self.is_divisible(request)
+        if len({group.group_id for group in request.groups}) != len(request.groups):
+            raise _named_twice()
         asked = [
             self._ask(
                 context, request, group.group_id, group.topics, group.member_id, group.member_epoch
@@ -100,9 +108,14 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
             ),
         ).addCallback(lambda answer: _visible(answer, may_describe, refused))
 
-    def is_divisible(self, request: OffsetFetchRequest) -> bool:
-        if len({group.group_id for group in request.groups}) != len(request.groups):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")
+    def divisible_steps(self, request: OffsetFetchRequest) -> Generator[None, None, bool]:
+        seen: set[str] = set()
+        for number, group in enumerate(request.groups):
+            if number % DIVISION_STEP_ROWS == 0:
+                yield
+            if group.group_id in seen:
+                raise _named_twice()
+            seen.add(group.group_id)
         return True
 
     def failed(
@@ -231,3 +244,7 @@ def _of_several(answers: list[_Offsets]) -> OffsetFetchResponse:
 
 def _failed_group(failure: Failure, group_id: str) -> _Offsets:
     return _Offsets(group_id, refusal(failure).code, {})
+
+
+def _named_twice() -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REQUEST, "the request names a group several times")

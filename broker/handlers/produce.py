@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -41,6 +41,7 @@ from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.verifying import Verifying
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
+    DIVISION_STEP_ROWS,
     Answer,
     Begun,
     Handler,
@@ -84,7 +85,7 @@ _FIRST_VERSION_THAT_ADDS = 12
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 _MAKE_WAY_MS_MAX = 5_000
 """Longest time for which a request waits for the end of the grant of an owner that is gone."""
-CONDITIONAL_PARTITIONS_MAX = 1_000
+CONDITIONAL_PARTITIONS_MAX = 250
 """Maximum number of partitions in a request with a condition, which is carried out in one turn."""
 _NAMED_TWICE = "the request names a partition more than once"
 _NO_LEADER = LeaderIdAndEpoch()
@@ -104,11 +105,29 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     held_requests: HeldRequests
     verifying: Verifying
 
-    def is_divisible(self, request: ProduceRequest) -> bool:
-        named = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
-        if len(set(named)) != len(named):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
-        has_conditions = any(map(self._has_condition, request.topic_data))
+    def divisible_steps(self, request: ProduceRequest) -> Generator[None, None, bool]:
+        named: set[tuple[str, int]] = set()
+        has_conditions = False
+        left = DIVISION_STEP_ROWS
+        for topic in request.topic_data:
+            left -= 1  # It may have no partitions.
+            may_have = not has_conditions
+            if may_have and self.replicas.expects_offsets(topic.name):
+                has_conditions, may_have = True, False
+            for data in topic.partition_data:
+                left -= 1
+                at = (topic.name, data.index)
+                if at in named:
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
+                named.add(at)
+                if may_have and (data.expected_offset != NO_EXPECTATION or data.expected_versions):
+                    has_conditions, may_have = True, False
+                if left <= 0:
+                    yield
+                    left = DIVISION_STEP_ROWS
+            if left <= 0:
+                yield
+                left = DIVISION_STEP_ROWS
         if has_conditions and len(named) > CONDITIONAL_PARTITIONS_MAX:
             raise BrokerError(
                 ErrorCode.POLICY_VIOLATION,

@@ -158,7 +158,8 @@ class Replicas:
 
     def expects_offsets(self, topic: str) -> bool:
         """Whether the base offset of a batch for the topic is a condition (KIP-27)."""
-        return any(each.log.settings.check_expected_offsets for each in self.of_topic(topic)[:1])
+        partitions = self.topics.get(topic, {}).values()
+        return bool(partitions) and next(iter(partitions)).log.settings.check_expected_offsets
 
     def partition(self, topic: str, index: int) -> Partition:
         """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER if only other

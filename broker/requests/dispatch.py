@@ -28,10 +28,11 @@ from holdfast_log.broker.requests.handler import (
     Begun,
     Handler,
     RequestContext,
+    RowPaths,
     Shortcut,
 )
 from holdfast_log.broker.requests.long_decoding import LongDecoding
-from holdfast_log.broker.requests.parts import PART_BYTES, Division, PartedRequests, division_of
+from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, long_rows
 from holdfast_log.broker.requests.times import RequestTimes
 from holdfast_log.clients.boot_clock import boot_s
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -378,7 +379,7 @@ class Dispatcher:
         """Handle a request, or `finish` one that has been begun, and answer it. Its `size` in bytes says
         whether it may have many rows."""
         try:
-            parts = division_of(handler, request) if size > PART_BYTES and handler.parts else None
+            parts = long_rows(handler, request) if size > PART_BYTES and handler.parts else None
             if finish is not None:
                 answer = finish(context)
             elif parts is None or self._parted is None:
@@ -409,7 +410,7 @@ class Dispatcher:
         handler: AnyHandler,
         context: RequestContext,
         request: Request[Any],
-        parts: Division,
+        parts: RowPaths,
     ) -> Deferred[Response | None]:
         """Answer a request of many rows. Later requests of its connection wait for it."""
         connection = context.connection

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -256,6 +256,9 @@ PLAIN_ELEMENTS_MAX = 2_000
 
 ANY_ELEMENTS = sys.maxsize
 
+DIVISION_STEP_ROWS = 200
+"""So many rows are looked at in one step, in a tenth of a millisecond: whether they may be handled apart."""
+
 
 class Handler(Generic[Q, R]):
     """Answers the requests of one API: translates between messages and the objects that decide.
@@ -298,9 +301,11 @@ class Handler(Generic[Q, R]):
         """
         raise NotImplementedError
 
-    def is_divisible(self, request: Q) -> bool:
-        """Whether this request with many rows is handled in parts. A BrokerError is the answer to each of its
-        rows, of which none is handled."""
+    def divisible_steps(self, request: Q) -> Generator[None, None, bool]:
+        """Returns whether this request with many rows is handled in parts, and pauses after each
+        `DIVISION_STEP_ROWS` rows that it has looked at. A BrokerError is the answer to each of its rows, of
+        which none is handled."""
+        yield from ()
         return True
 
     def shortcut(self) -> Shortcut | None:

@@ -41,16 +41,9 @@ _Place: TypeAlias = tuple[Any, ...]
 """A row, after the rows that it is nested in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
-    """How a request is handled in parts: where its rows are, and why all of them are refused, if so."""
-
-    paths: RowPaths
-    refusal: BrokerError | None = None
-
-
-def division_of(handler: _AnyHandler, request: Request[Any]) -> Division | None:
-    """How the request is handled in parts if it has so many rows; None if it is handled as a whole."""
+def long_rows(handler: _AnyHandler, request: Request[Any]) -> RowPaths | None:
+    """Where the rows of the request are if it has so many that it is handled in parts, or answered in turns;
+    None if it is handled and answered at once."""
     for paths in handler.parts:
         outermost, *inner = paths.asked
         rows = getattr(request, outermost)
@@ -58,7 +51,7 @@ def division_of(handler: _AnyHandler, request: Request[Any]) -> Division | None:
             if len(rows) == 1 and len(inner) == 1 and len(getattr(rows[0], inner[0]) or ()) <= PART_ROWS:
                 return None  # As most requests are.
             is_long = _count(rows, tuple(inner)) > max(PART_ROWS, handler.whole_rows_max)
-            return _division(handler, request, paths) if is_long else None
+            return paths if is_long else None
     return None
 
 
@@ -76,13 +69,6 @@ def _count(rows: Sequence[Any], path: tuple[str, ...]) -> int:
     return count
 
 
-def _division(handler: _AnyHandler, request: Request[Any], paths: RowPaths) -> Division | None:
-    try:
-        return Division(paths) if handler.is_divisible(request) else None
-    except BrokerError as error:
-        return Division(paths, error.with_traceback(None))
-
-
 @dataclass(frozen=True, slots=True)
 class PartedRequests:
     """Handles the requests of many rows."""
@@ -90,14 +76,51 @@ class PartedRequests:
     answers: LongAnswers
 
     async def answer(
-        self, handler: _AnyHandler, context: RequestContext, request: Request[Any], division: Division
+        self, handler: _AnyHandler, context: RequestContext, request: Request[Any], paths: RowPaths
     ) -> Response | None:
-        """The answer to all parts of the request; None if they want none. Raises AnswerAbandoned once the
-        client has gone."""
+        """The answer to all parts of the request, or to the whole if it must not be divided; None if they
+        want none. Raises AnswerAbandoned once the client has gone."""
+        refusal: BrokerError | None = None
         try:
-            return await self._answer(handler, context, request, division.paths, division.refusal)
+            if not await self._may_divide(handler, context, request):
+                return await self._answer_whole(handler, context, request, paths)
+        except _Refused as error:
+            refusal = error.why
+        try:
+            return await self._answer(handler, context, request, paths, refusal)
         except _TooLong as error:
-            return await self._answer(handler, context, request, division.paths, error.why)
+            return await self._answer(handler, context, request, paths, error.why)
+
+    async def _may_divide(self, handler: _AnyHandler, context: RequestContext, request: Request[Any]) -> bool:
+        """Whether the request may be divided, judged in turns. Raises `_Refused`."""
+        steps = handler.divisible_steps(request)
+        with self.answers.begin(context, request.api.response) as answer:
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return bool(end.value)
+                except BrokerError as error:
+                    raise _Refused(error.with_traceback(None)) from None
+                await answer.turn(PART_PRICE)
+
+    async def _answer_whole(
+        self, handler: _AnyHandler, context: RequestContext, request: Request[Any], paths: RowPaths
+    ) -> Response | None:
+        """The answer to a request that is handled in one turn. It is made in others."""
+        with self.answers.begin(context, request.api.response) as answer:
+            await answer.other_turn()
+            response = await _begin(answer.context, handler, request, None).outcome(answer, handler)
+            if response is None:
+                return None
+            outermost, *inner = paths.answered
+            rows = _JoinedRows(answer, tuple(inner))
+            for part in _some_rows(getattr(response, outermost), tuple(inner)):
+                await answer.turn(PART_PRICE)
+                for row in part:
+                    rows.add(row)
+            setattr(response, outermost, rows.finish())
+            return response
 
     async def _answer(
         self,
@@ -138,6 +161,15 @@ class PartedRequests:
 
 
 class _TooLong(Exception):
+    """Parts of the request are answered, and the whole answer would be too long."""
+
+    def __init__(self, why: BrokerError) -> None:
+        self.why = why
+
+
+class _Refused(Exception):
+    """All rows of the request are refused."""
+
     def __init__(self, why: BrokerError) -> None:
         self.why = why
 
@@ -224,9 +256,15 @@ def _join(joined: Response | None, response: Response) -> Response:
 
 def _requests(request: Request[Any], path: tuple[str, ...]) -> Iterator[Request[Any]]:
     """The request, as requests of `PART_ROWS` rows each."""
-    places = _places(getattr(request, path[0]), path[1:])
+    for part in _some_rows(getattr(request, path[0]), path[1:]):
+        yield _with(request, path[0], part)
+
+
+def _some_rows(rows: Sequence[Any], path: tuple[str, ...]) -> Iterator[list[Any]]:
+    """The rows, with at most `PART_ROWS` of those at the end of the path at a time."""
+    places = _places(rows, path)
     while part := list(islice(places, PART_ROWS)):
-        yield _with(request, path[0], _nested(part, path[1:]))
+        yield _nested(part, path)
 
 
 def _places(rows: Sequence[Any], path: tuple[str, ...]) -> Iterator[_Place]:

@@ -15,11 +15,19 @@ from holdfast_log.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.broker.replication.test_fetches_in_turns import take_turn
 from tests.broker.world import Client, World
+from tests.hostile.test_decoding_work import calls_of
 from tests.models.batches import batch
 
 LED = 2 * PART_ROWS + 3
 """Partitions of the topic that the broker leads."""
+
+MANY = 4_000
+CALLS_MAX = 12_000
+"""In one turn by a clock that stands still: 50 partitions are appended to. By one that goes, 25 may be."""
+APPEND_CALLS_MAX = 20_000
+"""In that which appends all of a request with conditions."""
 
 
 @pytest.fixture
@@ -134,3 +142,31 @@ def test_a_request_with_conditions_may_name_so_many_partitions(world: World) -> 
     answered = answer_of(world, world.client(), produce(rows))
     assert {code for _, code in answered} == {ErrorCode.POLICY_VIOLATION}
     assert ends(world) == {0}
+
+
+def calls_by_turn(world: World, request: ProduceRequest) -> tuple[list[int], ProduceResponse]:
+    """How many calls each turn makes after that which decodes the request, and the answer."""
+    client, made = world.client(), []
+    client.ask(request)
+    while not (answers := client.answers()):
+        made.append(calls_of(lambda: take_turn(world)))
+    (answer,) = answers
+    return made, answer
+
+
+def test_no_turn_of_a_produce_of_very_many_partitions_does_all_the_work(world: World) -> None:
+    topics = [TopicProduceData(name=f"u{number}", partition_data=[data_for(0)]) for number in range(MANY)]
+    topics[0] = TopicProduceData(name="t", partition_data=[data_for(index) for index in range(LED)])
+    made, answer = calls_by_turn(world, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics))
+    assert len(answer.responses) == MANY and ends(world) == {1}
+    assert max(made) <= CALLS_MAX, sorted(made)[-5:]
+
+
+def test_only_one_turn_of_a_produce_with_conditions_does_much(world: World) -> None:
+    """All of it is appended, or nothing: that is one turn. It is judged before, and answered afterwards."""
+    rows = [data_for(index, 0 if index < LED else -1) for index in range(CONDITIONAL_PARTITIONS_MAX)]
+    made, answer = calls_by_turn(world, produce(rows))
+    (topic,) = answer.responses
+    assert len(topic.partition_responses) == CONDITIONAL_PARTITIONS_MAX and ends(world) == {1}
+    *others, most = sorted(made)
+    assert max(others) <= CALLS_MAX and most <= APPEND_CALLS_MAX, sorted(made)[-5:]

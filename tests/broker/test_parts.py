@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, get_type_hints
 
 import pytest
@@ -76,7 +76,11 @@ class Overlapping(Looking):
 class Undivided(Looking):
     """Handles a request whose first topic is "whole" as a whole, and refuses one with "refused"."""
 
-    def is_divisible(self, request: ListOffsetsRequest) -> bool:
+    steps = 0
+
+    def divisible_steps(self, request: ListOffsetsRequest) -> Generator[None, None, bool]:
+        for _ in range(self.steps):
+            yield
         if request.topics[0].name == "refused":
             raise BrokerError(ErrorCode.POLICY_VIOLATION)
         return request.topics[0].name != "whole"
@@ -294,7 +298,33 @@ def test_a_request_that_is_indivisible_is_handled_as_a_whole() -> None:
     world = World(handler)
     request = asking(("whole", ROWS))
     world.send(request)
+    assert world.turns() >= ROWS // PART_ROWS // PARTS, "it is answered in turns"
     assert handler.handled == [list(range(ROWS))] and world.answered() == [_answer(request, 0)]
+
+
+@pytest.mark.parametrize("topic", ["whole", "refused", "divided"])
+def test_whether_a_request_may_be_divided_is_judged_in_turns(topic: str) -> None:
+    handler = Undivided()
+    handler.steps = 10 * PARTS
+    world = World(handler)
+    request = asking((topic, ROWS))
+    world.send(request)
+    for _ in range(handler.steps // PARTS - 1):
+        assert not handler.handled and not world.answered()
+        world.turn()
+    world.turns()
+    code = ErrorCode.POLICY_VIOLATION if topic == "refused" else ErrorCode.NONE
+    assert world.answered() == [_answer(request, code)]
+
+
+def test_a_client_that_goes_while_its_request_is_judged_ends_the_work() -> None:
+    handler = Undivided()
+    handler.steps = 10 * PARTS
+    world = World(handler)
+    world.send(asking(("whole", ROWS)))
+    world.connection.close("gone")
+    world.turns()
+    assert not handler.handled and world.answers.waiting == 0
 
 
 def test_a_request_that_must_not_be_divided_is_refused_in_turns() -> None:
