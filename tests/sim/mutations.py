@@ -40,6 +40,7 @@ from tests.sim.mutants import (
     rights,
     sasl,
     sequences,
+    short_appends,
     storage,
     time,
     transaction_epochs,
@@ -89,6 +90,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 RARE: tuple[Mutation, ...] = (
     *admission.RARE,
     *answers.RARE,
+    *short_appends.RARE,
     *clients.RARE,
     *poison.RARE,
     *sasl.RARE,

@@ -112,7 +112,7 @@ from tests.models.logs import sim_disk
 from tests.models.rules import Rules
 from tests.models.world import World
 from tests.protocol.sasl import test_scram as of_scram
-from tests.sim import mutants, rare_moves, rare_transactions
+from tests.sim import mutants, rare_appends, rare_moves, rare_transactions
 from tests.sim import test_damaged_end as of_damaged_ends
 from tests.sim import test_damaged_leader as of_damaged
 from tests.sim import test_fence_followed as of_successions
@@ -1024,6 +1024,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     **rare_transactions.SCENARIOS,
     **rare_moves.SCENARIOS,
+    **rare_appends.SCENARIOS,
 }
 
 
