@@ -21,6 +21,7 @@
 
 #define SIZE_BYTES 4
 #define PARTS_PER_CALL 64
+#define CALLS_PER_TURN 64 /* as in broker/network/outgoing.py */
 #define FRAMES_MAX 64 /* as in broker/network/framing.py, which keeps what is beyond */
 
 static inline uint32_t
@@ -321,9 +322,9 @@ send_slice(int fd, PyObject *parts, Py_ssize_t *index, Py_ssize_t begin, Py_ssiz
 #endif
 
 PyDoc_STRVAR(send_parts_doc, "send_parts(fd, parts, turn_bytes, begin) -> tuple[int, bool]\n\n"
-                             "Send parts until the socket takes no more, or at least `turn_bytes` were sent. `begin` bytes\n"
-                             "of the first part have been sent before. Returns how many bytes were sent, and whether\n"
-                             "these were all.");
+                             "Send parts until the socket takes no more, or at least `turn_bytes` were sent, or 64 system\n"
+                             "calls were made. `begin` bytes of the first part have been sent before. Returns how many\n"
+                             "bytes were sent, and whether these were all.");
 
 static PyObject *
 send_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -339,7 +340,7 @@ send_parts(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     }
     Py_ssize_t index = 0, sent = 0;
     int status = 1;
-    while (index < count && status == 1 && sent < turn_bytes) {
+    for (int calls = 0; index < count && status == 1 && sent < turn_bytes && calls < CALLS_PER_TURN; calls++) {
         PyObject *part = PySequence_GetItem(args[1], index);
         if (part == NULL) {
             return NULL;

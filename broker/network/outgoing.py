@@ -16,6 +16,9 @@ SendParts: TypeAlias = "Callable[[int, Sequence[Part], int, int], tuple[int, boo
 _PARTS_PER_CALL = 64
 """Maximum pieces of memory in one `sendmsg`; the system takes at most 1024."""
 
+CALLS_PER_TURN = 64
+"""Maximum system calls in which one connection sends in one turn. An answer may consist of thousands of short
+slices of files, each of which takes one, of some 5 µs."""
 
 _SMALL_BYTES = 1024
 """Parts with fewer bytes are joined where many wait: an object for each would take more than they do."""
@@ -86,7 +89,8 @@ class Outgoing:
         return sent
 
     def send_with(self, send_parts: SendParts, fd: int, bytes_max: int) -> int:
-        """Send with `protocol._wire.send_parts`, until the socket takes no more or `bytes_max` were sent.
+        """Send with `protocol._wire.send_parts`, until the socket takes no more, `bytes_max` were sent, or
+        `CALLS_PER_TURN` calls were made.
         Returns the number of bytes sent; if it is 0, `send_some` finds out why. Raises OSError if the
         connection is broken or a file cannot be read."""
         if not self.parts:

@@ -38,7 +38,7 @@ from holdfast_log.broker.network.framing import (
 )
 from holdfast_log.broker.network.interfaces import Accept, Address, FrameReceiver, Port
 from holdfast_log.broker.network.memory import NO_LIMIT, IncompleteFrames, RequestMemories, RequestMemory
-from holdfast_log.broker.network.outgoing import Outgoing, SliceTooLong
+from holdfast_log.broker.network.outgoing import CALLS_PER_TURN, Outgoing, SliceTooLong
 from holdfast_log.broker.network.socket_options import SocketOptions, begin_unpaced, pace
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.compiled import WIRE
@@ -61,8 +61,8 @@ _receive_whole = None if WIRE is None else WIRE.receive
 """The frames received, if they are small and whole; otherwise the number of bytes received, or None if
 there are none."""
 _send_parts = None if WIRE is None else WIRE.send_parts
-"""Sends parts, without so many bytes of the first one, until the socket takes no more. Returns the number of
-bytes sent, and whether that is all."""
+"""Sends parts, without so many bytes of the first one, until the socket takes no more or the turn ends. Returns
+the number of bytes sent, and whether that is all."""
 
 
 class FrameSocket(tcp.Connection):
@@ -295,7 +295,9 @@ class FrameSocket(tcp.Connection):
                 total = outgoing.send_with(_send_parts, self.fileno(), _TURN_BYTES)
             if not total:
                 # The socket may be full, or a file may have ended.
-                while outgoing.parts and total < _TURN_BYTES:
+                for _ in range(CALLS_PER_TURN):
+                    if not outgoing.parts or total >= _TURN_BYTES:
+                        break
                     sent = outgoing.send_some(self.socket, self.fileno())
                     if sent == 0:
                         break

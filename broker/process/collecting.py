@@ -6,7 +6,7 @@ objects whenever a quarter of them is new, which any client can bring about with
 
 Here no client can bring about a walk over more than `WALKED_MAX` objects. Python walks the youngest, and
 those that have survived one such walk. What is left then is frozen at the next look. So a cycle that lives
-for longer than some ten thousand new objects, or for `PERIOD_MS`, is not found soon once it is garbage.
+for longer than some three thousand new objects, or for `PERIOD_MS`, is not found soon once it is garbage.
 docs/costliest-requests.md says how many such cycles requests of all APIs leave; what lives long (connections,
 sessions, groups, logs) has to break its own (`tests/broker/test_reference_cycles.py`). Everything is walked
 once in `WHOLE_MS`, so that a cycle that nobody has thought of costs a day's garbage at most, and not a growth
@@ -33,7 +33,7 @@ LOOK_MS = 50
 MIDDLE = 1
 """The generation of those that have survived one walk. To walk it is to walk the youngest, too."""
 
-THRESHOLDS = (4_000, 1, 1_000_000)
+THRESHOLDS = (1_000, 1, 1_000_000)
 """As `gc.set_threshold` takes them. Every third walk also goes over what the two before it have left. Python
 walks no more than these by itself."""
 

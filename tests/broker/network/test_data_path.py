@@ -27,6 +27,7 @@ from holdfast_log.broker.network.connection import ConnectionLimits, ReplySlot, 
 from holdfast_log.broker.network.framing import FRAMES_MAX, LARGE_FRAME_BYTES, FrameBuffers
 from holdfast_log.broker.network.interfaces import Wire
 from holdfast_log.broker.network.memory import RequestMemories, RequestMemory
+from holdfast_log.broker.network.outgoing import CALLS_PER_TURN
 from holdfast_log.broker.network.transport import FrameServer
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol import compiled
@@ -266,6 +267,23 @@ class TestSending:
             pair.server.send(parts)
             assert pair.server not in pair.reactor.writers
             assert pair.collect(len(join_parts(parts))) == join_parts(parts)
+
+    @pytest.mark.parametrize("is_compiled", [True, False])
+    def test_an_answer_of_many_short_slices_is_sent_in_several_turns(
+        self, is_compiled: bool, file: OsFile
+    ) -> None:
+        """Each slice takes a system call: thousands would be one turn of 10 ms or more."""
+        slices: list[Part] = [FileSlice(file, offset, 1) for offset in range(1000)]
+        with Pair(is_compiled) as pair:
+            pair.server.send(slices)
+            received = pair.peer.recv(1 << 20)
+            turns = [len(received)]
+            while pair.server in pair.reactor.writers:
+                assert pair.server.doWrite() is None
+                turns.append(pair.receiver.sent - sum(turns))
+                received += pair.peer.recv(1 << 20)
+        assert received == join_parts(slices)
+        assert max(turns) == turns[0] == CALLS_PER_TURN, turns
 
     def test_no_more_of_a_part_is_left_out_than_it_has(self, file: OsFile) -> None:
         assert WIRE is not None
