@@ -71,9 +71,12 @@ from holdfast_log.protocol.messages.fetch import (
 )
 from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
 
-TURN_PARTITIONS = 1_000
+TURN_PARTITIONS = 200
 """Partitions of a consumer's fetch that are more than a turn's work: each takes about ten microseconds to be
 read, and as many to be answered."""
+
+TURN_NAME_BYTES = 64 * 1024
+"""Characters in the names of a fetch's topics that are: each name is copied several times."""
 
 _TOPIC_OF = attrgetter("topic", "topic_id")
 _FIRST_VERSION_WITH_ERROR = 7
@@ -143,7 +146,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         replica_id = request.replica_state.replica_id if with_state else request.replica_id
         check_replica(context, replica_id)
         replica_id = max(CONSUMER_ID, replica_id)  # Every other reader is admitted like a consumer.
-        if replica_id < 0 and sum(len(topic.partitions) for topic in request.topics) >= TURN_PARTITIONS:
+        if replica_id < 0 and _is_long(request):
             ensureDeferred(self._begin_long(context, request)).addErrback(_gone)
         else:
             self._begin(context, request, replica_id)
@@ -288,7 +291,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def _respond(
         self, context: RequestContext, session_id: int, reads: Sequence[Read], *, with_records: bool = True
     ) -> None:
-        if len(reads) < TURN_PARTITIONS or context.connection is None:
+        if context.connection is None or _are_few(reads):
             self._send(context, session_id, reads, with_records)
         else:
             ensureDeferred(self._send_later(context, session_id, reads, with_records)).addErrback(_gone)
@@ -300,14 +303,16 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         with self.answers.begin(context, FetchResponse) as answer:
             await answer.other_turn()
             topics = answer.rows(FetchableTopicResponse)
-            number = 0
+            number = size = 0
             # Partitions keep their order, so a topic may come more than once.
             for (topic, topic_id), of_topic in groupby(reads, _TOPIC_OF):
                 rows = answer.rows(PartitionData)
                 for read in of_topic:
                     number += 1
-                    if number % PART_READS == 0:
+                    size += len(topic)
+                    if number >= PART_READS or size >= TURN_NAME_BYTES:
                         await answer.other_turn()
+                        number = size = 0
                     rows.add(self._partition(context, read, with_records))
                 topics.add(FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=rows.finish()))
             context.answer(
@@ -424,6 +429,21 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 for topic in request.topics
             ],
         )
+
+
+def _is_long(request: FetchRequest) -> bool:
+    """Whether a consumer's fetch takes turns."""
+    partitions = names = 0
+    for topic in request.topics:
+        partitions += len(topic.partitions)
+        names += len(topic.topic)
+    return partitions >= TURN_PARTITIONS or names >= TURN_NAME_BYTES
+
+
+def _are_few(reads: Sequence[Read]) -> bool:
+    """Whether the reads are answered in one turn."""
+    count = len(reads)
+    return count < 3 or (count < TURN_PARTITIONS and sum(len(read.topic) for read in reads) < TURN_NAME_BYTES)
 
 
 def _gone(failure: Failure) -> None:

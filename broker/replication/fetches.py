@@ -51,7 +51,7 @@ MayRead: TypeAlias = "Callable[[str], bool] | None"
 """Whether a reader may read the topic of a name. None: it may read all topics."""
 
 
-NAMED_AT_ONCE = 500
+NAMED_AT_ONCE = 200
 """Maximum number of partitions that a session of many takes over in one turn: each takes 1 to 2 µs."""
 
 

@@ -23,7 +23,7 @@ from holdfast_log.broker.replication.replicas import Replicas
 
 T = TypeVar("T")
 
-PART_READS = 100
+PART_READS = 50
 """Maximum number of partitions that are read in one turn: each takes about ten microseconds."""
 
 

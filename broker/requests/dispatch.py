@@ -71,6 +71,8 @@ _FETCH_WITH_REPLICA_STATE = 15
 CLIENT_BYTES_MAX = 16 * 1024 * 1024
 """Maximum bytes of a client's request that brings no records. Its strings and bytes are copied while it is
 decoded, in one turn of the reactor; records are not."""
+_COMPILED_BYTES_MAX = 64 * 1024
+"""A longer request of a client that brings no records is decoded in turns: what is compiled makes none."""
 INTERNAL_ELEMENTS_FACTOR = 25
 """A controller's requests list a whole cluster; no client sends requests of that length."""
 
@@ -252,7 +254,11 @@ class Dispatcher:
                 reason = f"its {name} request has {len(frame)} bytes; allowed are {CLIENT_BYTES_MAX}"
                 connection.refuse(f"{name} requests that are too large", reason)
                 return
-            request = None if decode is None else decode(frame, version, position)
+            request = None
+            if decode is not None and (
+                len(frame) <= _COMPILED_BYTES_MAX or _may_be_large(connection, handler)
+            ):
+                request = decode(frame, version, position)
             if request is None and len(frame) < LONG_BYTES:
                 request, _ = decode_from(request_class, version, frame, position, elements_max)
         except MalformedMessage as error:

@@ -251,6 +251,15 @@ class TestCompiled:
         assert self.answer(stop_of(2))
         assert self.called == []
 
+    def test_long_requests_of_clients_are_decoded_in_turns_instead(self) -> None:
+        names = ["x" * 30_000] * 3
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+        for is_broker in (True, False):
+            connection, _ = connect(is_broker=is_broker, elements_max=COMPILED_ELEMENTS_MAX)
+            self.called.clear()
+            send(connection, request)
+            assert ("decode" in self.called) == is_broker and connection.close_reason is None
+
     def test_a_lower_limit_of_elements_than_they_know_is_kept(self) -> None:
         assert self.answer(metadata_of(3), ELEMENTS_MAX)
         assert self.called == ["encode"]
