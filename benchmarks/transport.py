@@ -33,7 +33,7 @@ from benchmarks.results import MB, print_json, print_table
 from holdfast_log.broker.log.disk import OsFile
 from holdfast_log.broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
-from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.protocol.checksum import crc32c
 from holdfast_log.protocol.frames import SIZE, FileSlice
 

@@ -18,14 +18,15 @@ from twisted.internet.epollreactor import EPollReactor
 from twisted.python import log
 
 from holdfast_log.broker.metrics.turn_times import TurnTimes
+from holdfast_log.broker.network.tls.wire import TlsClient, TlsServer
 from holdfast_log.broker.network.transport import FrameClient, FrameServer
 from holdfast_log.broker.network.turns import SendingTurn
 
 
 def make_lean(reactor: Any, turns: TurnTimes, sending: SendingTurn) -> None:
-    """Have `reactor` read from `FrameServer` and `FrameClient` sockets, and write to them, without a logging
-    context, `turns` count its turns, and what connections of `sending` answer be sent together if several
-    are read in one turn. No effect on reactors that do not use epoll."""
+    """Have `reactor` read from the sockets of connections, with TLS or without, and write to them, without a
+    logging context, `turns` count its turns, and what connections of `sending` answer be sent together if
+    several are read in one turn. No effect on reactors that do not use epoll."""
     if isinstance(reactor, EPollReactor):
         _LeanPoll(reactor, turns, sending).install()
 
@@ -34,7 +35,7 @@ _LONGEST_S = 1_000_000
 """So long waits are left to the reactor, which knows what epoll takes."""
 _READABLE, _WRITABLE = select.EPOLLIN, select.EPOLLOUT
 _USUAL = frozenset((_READABLE, _WRITABLE, _READABLE | _WRITABLE))
-_OURS = frozenset((FrameServer, FrameClient))
+_OURS = frozenset((FrameServer, FrameClient, TlsServer, TlsClient))
 
 
 class _LeanPoll:

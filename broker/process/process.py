@@ -30,8 +30,8 @@ from holdfast_log.broker.network.endpoints import parse_endpoints
 from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.socket_options import SocketOptions
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.broker.network.tls.listeners import TlsListeners
-from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.process import pid_file
 from holdfast_log.broker.process.cluster_secret import read_cluster_secret

@@ -1,6 +1,7 @@
 """Sends the costliest requests of every API and version to a broker, and writes what they cost as a table.
 
-scripts/hostile-requests.sh runs it. Each request is sent alone. That with the longest turn is then repeated
+scripts/hostile-requests.sh runs it. Each request is sent alone. The three with the longest turns are then
+repeated on three connections for a short time, and that whose turns are longest beside its like is repeated
 without a pause on one connection and on three. So is that with the largest answer, and its answers are not
 read. At last the slowest requests of all APIs are sent in rotation, on three connections. Meanwhile a
 well-behaved client and a controller go on, beside idle connections.
@@ -57,8 +58,12 @@ _END_SHARES = 6
 """The newest and the oldest version of an API have so many times as long as one between them, of which the
 costliest requests are sent alone where time is limited."""
 _ROTATION_MINUTES = 1.0
-_SEARCH_SHARE = 0.4
+_SEARCH_SHARE = 0.3
 """Share of a version's time in which requests are sent alone."""
+_CONTEST_SHARE = 0.15
+"""Share in which those with the longest turns are repeated, to find the one that is costliest beside its
+like: several that are short alone may together be handled in one turn."""
+_CONTENDERS = 3
 _SEQUENCES = ((3, False), (3, True), (1, True), (1, False))
 """Connections, and whether the answers are read. The costliest first."""
 
@@ -97,16 +102,19 @@ class Version:
     bytes_max: int
     share_s: float
     findings: list[Finding] = field(default_factory=list)
+    contest: list[tuple[Finding, Cost]] = field(default_factory=list)
     sequences: list[Cost] = field(default_factory=list)
     paces: list[tuple[Pace, Pace]] = field(default_factory=list)
 
     def attack(self, ways: list[Variant], *, is_alone: bool) -> Row:
-        """Send requests built in these ways, then sequences of the one with the longest turn, or, if
-        the answers are not read, with the largest answer."""
+        """Send requests built in these ways, then sequences of the one with the longest turns beside its
+        like, or, if the answers are not read, with the largest answer."""
         target, began_s = self.watched.target, time.monotonic()
         start_bytes = memory_bytes(target.broker.pid, "VmRSS")
         before = self.watched.pace_before(self.api.name, self.share_s)
         self._search(ways, began_s + _SEARCH_SHARE * self.share_s)
+        if not is_alone:
+            self._contend(min(REPEATED_TIMEOUT_S, _CONTEST_SHARE * self.share_s / _CONTENDERS))
         for number, (connections, reads) in enumerate(() if is_alone else _SEQUENCES):
             left_s = began_s + self.share_s - time.monotonic()
             timeout_s = min(REPEATED_TIMEOUT_S, max(1.0, left_s / (len(_SEQUENCES) - number)))
@@ -133,6 +141,20 @@ class Version:
                 note(f"OVER {found}\n{found.cost.where}")
         self.paces.append(self.watched.paces_since(began_s))
 
+    def _contend(self, timeout_s: float) -> None:
+        """Repeat each of the requests with the longest turns on three connections."""
+        ordered = sorted(self.findings, key=lambda each: each.cost.longest_ms, reverse=True)
+        for each in ordered[:_CONTENDERS]:
+            cost = repeated(
+                self.watched.target,
+                each,
+                connections=3,
+                reads=True,
+                bytes_max=SEQUENCE_BYTES,
+                timeout_s=timeout_s,
+            )
+            self.contest.append((each, cost))
+
     def _repeat(self, connections: int, reads: bool, timeout_s: float) -> None:
         began_s = time.monotonic()
         cost = repeated(
@@ -154,6 +176,9 @@ class Version:
 
     @property
     def slowest(self) -> Finding:
+        """The request with the longest turns: beside its like, where that was tried."""
+        if self.contest:
+            return max(self.contest, key=lambda each: each[1].longest_ms)[0]
         return max(self.findings, key=lambda each: each.cost.longest_ms)
 
     @property
@@ -161,7 +186,7 @@ class Version:
         return max(self.findings, key=lambda each: each.cost.answer_bytes)
 
     def _row(self, before: Pace, left_bytes: int) -> Row:
-        costs = [*(each.cost for each in self.findings), *self.sequences]
+        costs = [*(each.cost for each in self.findings), *(cost for _, cost in self.contest), *self.sequences]
         longest = max(costs, key=lambda each: each.longest_ms)
         return Row(
             self.api.name,

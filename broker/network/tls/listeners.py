@@ -16,11 +16,11 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.endpoints import Endpoints
 from holdfast_log.broker.network.interfaces import Network
 from holdfast_log.broker.network.rotation import Rotation
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.broker.network.tls.handshakes import Handshakes
 from holdfast_log.broker.network.tls.identity import TlsIdentity, TlsMaterial, load_material, stamp_of
 from holdfast_log.broker.network.tls.network import TlsNetwork
 from holdfast_log.broker.network.tls.settings import TLS_PROTOCOLS, HandshakeLimits, ListenerSettings
-from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.broker.setting_groups import read_group
 from holdfast_log.broker.workers import Workers
 from holdfast_log.clients.settings import SettingError

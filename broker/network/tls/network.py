@@ -8,12 +8,12 @@ import ssl
 from typing import cast
 
 from holdfast_log.broker.network.interfaces import Accept, FrameReceiver, Port
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.broker.network.tls.handshakes import Handshakes
 from holdfast_log.broker.network.tls.identity import TlsIdentity
 from holdfast_log.broker.network.tls.principals import PrincipalMapper
 from holdfast_log.broker.network.tls.stream import TlsStream
 from holdfast_log.broker.network.tls.wire import TlsClient, TlsServer
-from holdfast_log.broker.network.transport import TcpNetwork
 
 
 class TlsNetwork:

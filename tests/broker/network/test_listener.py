@@ -12,7 +12,7 @@ from holdfast_log.broker.network.endpoints import Endpoint, Endpoints
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.listener import ListenerLimits, Listeners
 from holdfast_log.broker.network.settings import SETTINGS
-from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.broker.setting_groups import read_group
 from holdfast_log.clients.settings import Settings
 from tests.models.wires import FakeNetwork, FakeWire

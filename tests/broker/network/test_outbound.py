@@ -19,7 +19,7 @@ from holdfast_log.broker.network.outbound import (
     ChannelSettings,
     ChannelTimeout,
 )
-from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.protocol.frames import SIZE, join_parts
 from holdfast_log.protocol.headers import decode_request_header, encode_response
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -11,7 +11,7 @@ import pytest
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.socket_options import PACING, UNPACED, begin_unpaced, is_local, pace
-from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from tests.reactor import on_reactor, reactor, until
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="the system has no such option")

@@ -21,7 +21,7 @@ from holdfast_log.broker.network.connection import ConnectionLimits, FrameHandle
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.network.socket_options import SocketOptions
-from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.protocol.frames import SIZE, FileSlice, Part
 from tests.broker.network.served import LIMITS, Served, echo, framed
 from tests.garbage import collector_off

@@ -346,7 +346,10 @@ def test_a_fetch_that_names_too_many_partitions_is_left_to_python(world: World, 
     wanted = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20) for _ in range(501)]
     topics = [FetchTopic(topic="t", topic_id=world.topic_id("t"), partitions=wanted)]
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=topics)
-    answer = world.client().call(request)
+    client = world.client()
+    client.ask(request)
+    world.clock.advance(0)
+    (answer,) = client.answers()
     assert len(answer.responses[0].partitions) == 501 and counted.left == 1
 
 

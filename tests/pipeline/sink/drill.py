@@ -136,7 +136,7 @@ def driver(place: Place, fault: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)  # The driver and its JVM are one process group.
-        process.wait(30)
+        process.wait(300)
 
 
 def under_two_instances(spark: SparkSession, place: Place, batches: int) -> Verdict:

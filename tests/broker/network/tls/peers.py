@@ -15,11 +15,11 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.network.connection import FrameHandler
 from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.broker.network.tls.handshakes import Handshakes
 from holdfast_log.broker.network.tls.identity import TlsIdentity, load_material
 from holdfast_log.broker.network.tls.network import TlsNetwork
 from holdfast_log.broker.network.tls.settings import SETTINGS, HandshakeLimits
-from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.clients.settings import Settings
 from tests.broker.network.served import LIMITS, Served, echo
 from tests.certificates import BOTH_NAMES, Authority

@@ -17,13 +17,13 @@ from holdfast_log.broker.log.disk import OsFile
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.broker.network.tls.handshakes import Handshakes
 from holdfast_log.broker.network.tls.identity import TlsIdentity
 from holdfast_log.broker.network.tls.network import TlsNetwork
 from holdfast_log.broker.network.tls.settings import HandshakeLimits
 from holdfast_log.broker.network.tls.stream import TlsStream
 from holdfast_log.broker.network.tls.wire import TlsSocket
-from holdfast_log.broker.network.transport import TcpNetwork
 from holdfast_log.protocol.frames import SIZE, FileSlice
 from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.network.served import LIMITS, echo, framed
