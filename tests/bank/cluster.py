@@ -11,6 +11,7 @@ from holdfast_log.broker.tools.cluster_view import ClusterView
 from holdfast_log.broker.tools.local_cluster import LocalCluster
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.bank.kills import STATE_TOPIC, Sight
+from tests.forked_brokers import ForkedBroker
 
 BROKERS = 3
 IN_SYNC_MIN = 2
@@ -88,6 +89,7 @@ def bank_cluster(
             **(properties or {}),
         },
         python_arguments=python_arguments,
+        broker_type=ForkedBroker,
     )
     with cluster, ClusterView(cluster.zookeeper_connect) as view:
         yield BankCluster(cluster, view, state_partitions)

@@ -19,6 +19,7 @@ from tests.compat.test_old_logs import (
     records_of,
     write,
 )
+from tests.forked_brokers import ForkedBroker
 
 _TIMEOUT_S = 120.0
 _PROPERTIES = {
@@ -50,7 +51,7 @@ def compacted(broker: BackgroundBroker, below: int) -> Rows:
 
 
 def test_a_compacted_log_moves_from_holdfast_to_kafka_and_back(cluster: Cluster, directory: Path) -> None:
-    ours = BackgroundBroker(
+    ours = ForkedBroker(
         directory / "1",
         broker_id=1,
         zookeeper_connect=cluster.zookeeper_connect,

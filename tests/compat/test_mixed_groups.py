@@ -24,6 +24,7 @@ from tests.cluster import BackgroundBroker, Cluster
 from tests.compat.churn import OLD_KAFKA_PYTHON, PARTITIONS, Library, churn, mixed_group, percentile
 from tests.compat.drivers.membership import KIP_848, POLL_MS
 from tests.compat.slow_answers import SlowAnswers
+from tests.forked_brokers import ForkedBroker
 
 CHURNS = int(os.environ.get("HOLDFAST_CHURNS", "12"))
 MEMBERS = 6
@@ -67,7 +68,7 @@ def slow_address(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory
     """The address of a broker whose answers to Metadata and SyncGroup take longer than a member's poll."""
     port = free_port()
     relay = SlowAnswers(port, (MetadataRequest, SyncGroupRequest), delay_s=3 * POLL_MS / 1000)
-    broker = BackgroundBroker(
+    broker = ForkedBroker(
         tmp_path_factory.mktemp("slow-broker"),
         broker_id=1,
         zookeeper_connect=f"{zookeeper_server}/slow-answers",

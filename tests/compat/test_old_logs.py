@@ -17,6 +17,7 @@ from holdfast_log.clients.admin import Admin
 from holdfast_log.protocol.topic_partition import TopicPartition as Partition
 from tests.cluster import Cluster
 from tests.compat.apache_kafka import KafkaBroker, class_path, dump
+from tests.forked_brokers import ForkedBroker
 from tests.integration.waiting import until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -171,10 +172,10 @@ def test_a_directory_moves_from_kafka_to_holdfast_and_back(cluster: Cluster, dir
         properties=BEFORE,
     )
     properties = {**BEFORE, "log.dirs": kafka.properties["log.dirs"]}
-    ours = BackgroundBroker(
+    ours = ForkedBroker(
         directory / "1", broker_id=1, zookeeper_connect=zookeeper, port=kafka.port, properties=properties
     )
-    second = BackgroundBroker(directory / "2", broker_id=2, zookeeper_connect=zookeeper, properties=BEFORE)
+    second = ForkedBroker(directory / "2", broker_id=2, zookeeper_connect=zookeeper, properties=BEFORE)
     try:
         written = begin_with_kafka(kafka)
         for broker in (ours, second):

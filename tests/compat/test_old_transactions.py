@@ -17,6 +17,7 @@ from holdfast_log.clients.admin import Admin
 from tests.cluster import Cluster
 from tests.compat.apache_kafka import KafkaBroker, class_path
 from tests.compat.test_old_logs import check_by_kafka, complaints_about_logs, consumer_of, patiently
+from tests.forked_brokers import ForkedBroker
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.timeout(1500)
@@ -137,7 +138,7 @@ def test_transactions_move_from_kafka_to_holdfast_and_back(cluster: Cluster, dir
     zookeeper, history = cluster.zookeeper_connect, History()
     kafka = KafkaBroker(directory / "1", broker_id=1, zookeeper_connect=zookeeper, properties=SETTINGS)
     properties = {**SETTINGS, "log.dirs": kafka.properties["log.dirs"]}
-    ours = BackgroundBroker(
+    ours = ForkedBroker(
         directory / "1", broker_id=1, zookeeper_connect=zookeeper, port=kafka.port, properties=properties
     )
     try:

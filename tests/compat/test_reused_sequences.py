@@ -13,6 +13,7 @@ import pytest
 from holdfast_log.broker.network.endpoints import BROKERS
 from holdfast_log.broker.tools.local_cluster import LocalCluster
 from holdfast_log.clients.admin import Admin, NewTopic
+from tests.forked_brokers import ForkedBroker
 from tests.integration.clients import consume
 from tests.integration.waiting import until
 
@@ -97,7 +98,9 @@ def in_transaction(producer: Any, value: bytes) -> None:
 @pytest.mark.timeout(600)
 def test_no_committed_record_is_lost_though_an_aborted_one_has_its_sequence(tmp_path: Path) -> None:
     relay = Mute()
-    cluster = LocalCluster(tmp_path, properties={"transaction.state.log.num.partitions": "1"})
+    cluster = LocalCluster(
+        tmp_path, properties={"transaction.state.log.num.partitions": "1"}, broker_type=ForkedBroker
+    )
     (broker,) = cluster.brokers
     relay.target = broker.port
     inside = f"{BROKERS}://{HOST}:{broker.brokers_port}"

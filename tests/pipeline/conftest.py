@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast_log.broker.tools.local_cluster import LocalCluster
+from tests.forked_brokers import ForkedBroker
 from tests.pipeline.local_session import warm_session
 
 
@@ -23,5 +24,5 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="package")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker."""
-    with LocalCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), broker_type=ForkedBroker) as cluster:
         yield cluster.bootstrap

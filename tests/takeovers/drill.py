@@ -26,6 +26,7 @@ from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.clients.consumer import Consumer
 from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.protocol.topic_partition import TopicPartition
+from tests.forked_brokers import ForkedBroker
 
 HOME = Path(__file__).parents[2]
 TOPIC = "contended"
@@ -198,7 +199,7 @@ def main(count: int, brokers: int, session_timeout_ms: int) -> None:
     after it resumes none of its writes may enter the log. Prints a line of counts at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="takeovers-") as directory,
-        LocalCluster(directory, brokers=brokers) as cluster,
+        LocalCluster(directory, brokers=brokers, broker_type=ForkedBroker) as cluster,
     ):
         account = drill(cluster.bootstrap, count, replicas=brokers, session_ms=session_timeout_ms)
     print(account)
