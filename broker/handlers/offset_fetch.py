@@ -108,7 +108,9 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
             ),
         ).addCallback(lambda answer: _visible(answer, may_describe, refused))
 
-    def divisible_steps(self, request: OffsetFetchRequest) -> Generator[None, None, bool]:
+    def divisible_steps(
+        self, context: RequestContext, request: OffsetFetchRequest
+    ) -> Generator[None, None, bool]:
         seen: set[str] = set()
         for number, group in enumerate(request.groups):
             if number % DIVISION_STEP_ROWS == 0:

@@ -35,6 +35,7 @@ from holdfast_log.broker.replication.appends import (
     Append,
     Condition,
 )
+from holdfast_log.broker.replication.first_appends import prepare_append
 from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.replicas import Replicas
@@ -105,7 +106,9 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     held_requests: HeldRequests
     verifying: Verifying
 
-    def divisible_steps(self, request: ProduceRequest) -> Generator[None, None, bool]:
+    def divisible_steps(
+        self, context: RequestContext, request: ProduceRequest
+    ) -> Generator[None, None, bool]:
         named: set[tuple[str, int]] = set()
         has_conditions = False
         left = DIVISION_STEP_ROWS
@@ -134,6 +137,14 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 f"a request with conditions may name {CONDITIONAL_PARTITIONS_MAX} partitions, since all or "
                 "none of its batches are appended: send several requests",
             )
+        if has_conditions:
+            # All are appended in one turn, so that which takes files is done in others.
+            write, kind = AclOperation.WRITE, AclResource.TOPIC
+            for topic in request.topic_data:
+                if context.may(write, kind, topic.name, is_noted=False):
+                    for data in topic.partition_data:
+                        prepare_append(self.replicas, topic.name, data.index)
+                        yield
         return not has_conditions
 
     def _has_condition(self, topic: TopicProduceData) -> bool:

@@ -54,6 +54,11 @@ class LeaderEpochs:
         if self._is_recorded and epochs and epoch == epochs[-1]:
             return
         self.begin(epoch, start_offset)
+        self.make_recorded()
+
+    def make_recorded(self) -> None:
+        """Record the epochs that have begun, if that is not done yet: a file is written. Otherwise the first
+        batch of an epoch does so."""
         if not self._is_recorded:
             self.record(self.entries)
             self._is_recorded = True

@@ -301,7 +301,7 @@ class Handler(Generic[Q, R]):
         """
         raise NotImplementedError
 
-    def divisible_steps(self, request: Q) -> Generator[None, None, bool]:
+    def divisible_steps(self, context: RequestContext, request: Q) -> Generator[None, None, bool]:
         """Returns whether this request with many rows is handled in parts, and pauses after each
         `DIVISION_STEP_ROWS` rows that it has looked at. A BrokerError is the answer to each of its rows, of
         which none is handled."""

@@ -93,7 +93,7 @@ class PartedRequests:
 
     async def _may_divide(self, handler: _AnyHandler, context: RequestContext, request: Request[Any]) -> bool:
         """Whether the request may be divided, judged in turns. Raises `_Refused`."""
-        steps = handler.divisible_steps(request)
+        steps = handler.divisible_steps(context, request)
         with self.answers.begin(context, request.api.response) as answer:
             while True:
                 try:

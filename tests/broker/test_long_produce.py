@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_log.broker.handlers import produce as produce_handler
 from holdfast_log.broker.handlers.produce import CONDITIONAL_PARTITIONS_MAX
+from holdfast_log.broker.log.disk import OsDisk, OsFile
 from holdfast_log.broker.requests.parts import PART_ROWS
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import (
@@ -19,6 +21,7 @@ from tests.broker.replication.test_fetches_in_turns import take_turn
 from tests.broker.world import Client, World
 from tests.hostile.test_decoding_work import calls_of
 from tests.models.batches import batch
+from tests.models.rules import Rules
 
 LED = 2 * PART_ROWS + 3
 """Partitions of the topic that the broker leads."""
@@ -28,6 +31,8 @@ CALLS_MAX = 12_000
 """In one turn by a clock that stands still: 50 partitions are appended to. By one that goes, 25 may be."""
 APPEND_CALLS_MAX = 20_000
 """In that which appends all of a request with conditions."""
+OPENED_MAX = 8
+"""Files in one turn."""
 
 
 @pytest.fixture
@@ -170,3 +175,52 @@ def test_only_one_turn_of_a_produce_with_conditions_does_much(world: World) -> N
     assert len(topic.partition_responses) == CONDITIONAL_PARTITIONS_MAX and ends(world) == {1}
     *others, most = sorted(made)
     assert max(others) <= CALLS_MAX and most <= APPEND_CALLS_MAX, sorted(made)[-5:]
+
+
+class CountedDisk(OsDisk):
+    """Counts the files that are opened."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        self.opened += 1
+        return super().open(path, create=create)
+
+
+def opened_by_turn(directory: Path) -> list[int]:
+    """How many files each turn of a Produce with conditions opens, to partitions never written to."""
+    disk = CountedDisk()
+    world = World(directory, disk=disk)
+    for index in range(LED):
+        world.assign("t", index)
+    client, opened = world.client(), []
+    client.ask(produce([data_for(index, 0) for index in range(LED)]))
+    while not (answers := client.answers()):
+        before = disk.opened
+        take_turn(world)
+        opened.append(disk.opened - before)
+    (answer,) = answers
+    assert {row.error_code for row in answer.responses[0].partition_responses} == {0}
+    assert ends(world) == {1} and sum(opened) >= LED
+    return opened
+
+
+def test_files_are_opened_before_the_turn_that_appends_all_of_a_produce_with_conditions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first append to each partition opens two files: 0.5 ms each, 0.1 s for a request."""
+    assert max(opened_by_turn(tmp_path / "now")) <= OPENED_MAX
+    monkeypatch.setattr(produce_handler, "prepare_append", lambda *_: None)
+    assert max(opened_by_turn(tmp_path / "at once")) >= LED
+
+
+def test_a_client_that_may_not_write_has_no_files_opened(tmp_path: Path) -> None:
+    disk = CountedDisk()
+    world = World(tmp_path, disk=disk, authorizer=Rules(None))
+    for index in range(LED):
+        world.assign("t", index)
+    client, before = world.client(), disk.opened
+    answered = answer_of(world, client, produce([data_for(index, 0) for index in range(LED)]))
+    assert {code for _, code in answered} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert disk.opened == before

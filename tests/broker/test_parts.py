@@ -78,7 +78,9 @@ class Undivided(Looking):
 
     steps = 0
 
-    def divisible_steps(self, request: ListOffsetsRequest) -> Generator[None, None, bool]:
+    def divisible_steps(
+        self, context: RequestContext, request: ListOffsetsRequest
+    ) -> Generator[None, None, bool]:
         for _ in range(self.steps):
             yield
         if request.topics[0].name == "refused":
