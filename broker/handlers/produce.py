@@ -138,7 +138,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 "none of its batches are appended: send several requests",
             )
         if has_conditions:
-            # All are appended in one turn, so that which takes files is done in others.
+            # All are appended in one turn. Their files are opened in others.
             write, kind = AclOperation.WRITE, AclResource.TOPIC
             for topic in request.topic_data:
                 if context.may(write, kind, topic.name, is_noted=False):

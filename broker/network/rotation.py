@@ -3,9 +3,10 @@
 Most connections have one request at a time, which is handled as soon as it has been received. A client that
 sends many at once, or long ones, could keep the broker from everybody else. So whatever can wait shares
 `TURN_S` between two looks at the sockets: requests that were sent ahead, the decoding of long ones, the rows
-of long answers, requests that are handled in parts, what a closed connection leaves, the steps of TLS
-handshakes. Each piece of work gets `SLICE_S` before it is the next one's turn: a client with one request
-waits for `TURN_S` and one step of such work at most, however many clients have sent how much of which kind.
+of long answers, requests that are handled in parts, the end of connections whose peers have gone and what
+they leave, the steps of TLS handshakes. Each piece of work gets `SLICE_S` before it is the next one's turn: a
+client with one request waits for `TURN_S` and one step of such work at most, however many clients have sent
+how much of which kind.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from holdfast_log.coordinator.clock import Clock
 
 T = TypeVar("T")
 
-TURN_S = 0.001
+TURN_S = 0.0005
 """Time in seconds that all work which can wait may take before everybody else is looked after."""
 
-SLICE_S = 0.0005
+SLICE_S = 0.00025
 """Time in seconds that one piece of it may take, before others that wait."""
 
 

@@ -27,7 +27,7 @@ from holdfast_log.broker.network.framing import FrameBuffers
 from holdfast_log.broker.network.interfaces import Accept, Address, FrameReceiver, Port
 from holdfast_log.broker.network.memory import NO_LIMIT, RequestMemories, RequestMemory
 from holdfast_log.broker.network.socket_options import SocketOptions
-from holdfast_log.broker.network.transport import FrameClient, FramePort, FrameServer, Link
+from holdfast_log.broker.network.transport import FrameClient, FrameLink, FramePort, FrameServer
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 
 
@@ -44,9 +44,9 @@ class _Accepting:
     def doStop(self) -> None:
         """Nothing to do when the port closes."""
 
-    def buildProtocol(self, address: Any) -> Link | None:
+    def buildProtocol(self, address: Any) -> FrameLink | None:
         receiver = self._accept(Address(address.host, address.port))
-        return None if receiver is None else Link(receiver)
+        return None if receiver is None else FrameLink(receiver)
 
 
 class _Connecting(ClientFactory):
@@ -59,7 +59,7 @@ class _Connecting(ClientFactory):
         self._failed = failed
 
     def buildProtocol(self, address: IAddress | None) -> Any:
-        return Link(self._receiver)
+        return FrameLink(self._receiver)
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
         self._failed(reason.getErrorMessage())

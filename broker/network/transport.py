@@ -339,7 +339,7 @@ class FrameServer(FrameSocket, tcp.Server):
         memories: RequestMemories,
         log: RepeatedLog,
         sock: socket.socket,
-        protocol: Link,
+        protocol: FrameLink,
         client: tuple[Any, ...],
         server: FramePort,
         sessionno: int,
@@ -365,7 +365,7 @@ class FrameClient(FrameSocket, tcp.Client):
 
 
 @implementer(IProtocol)
-class Link:
+class FrameLink:
     """The protocol object that Twisted requires: reports that the connection opened or closed."""
 
     def __init__(self, receiver: FrameReceiver) -> None:

@@ -33,7 +33,7 @@ LOOK_MS = 50
 MIDDLE = 1
 """The generation of those that have survived one walk. To walk it is to walk the youngest, too."""
 
-THRESHOLDS = (1_000, 1, 1_000_000)
+THRESHOLDS = (400, 1, 1_000_000)
 """As `gc.set_threshold` takes them. Every third walk also goes over what the two before it have left. Python
 walks no more than these by itself."""
 

@@ -113,7 +113,8 @@ class BrokerProcess:
         make_monotonic(_reactor)
         turns = TurnTimes(_reactor.seconds)
         sending = SendingTurn()
-        make_lean(_reactor, turns, sending)
+        rotation = Rotation(_reactor)
+        make_lean(_reactor, turns, sending, rotation)
         own = read_group(ProcessSettings, settings)
         self._stop_ms_max = own.stop_ms_max
         memory = RequestMemory(own.queued_request_bytes_max)
@@ -130,7 +131,6 @@ class BrokerProcess:
             brokers_listener=admission.own or "",
             brokers_memory_bytes=own.queued_request_bytes_max,
         )
-        rotation = Rotation(_reactor)
         tls = TlsListeners(settings, endpoints, network, _reactor, self._workers, _date_ms, rotation)
         around = Surroundings(
             clock=_reactor,

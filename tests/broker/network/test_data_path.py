@@ -96,7 +96,7 @@ class Pair:
         self.reactor = Watching()
         self.receiver = Received()
         own, self.peer = socket.socketpair()
-        link = cast(Any, transport.Link(self.receiver))
+        link = cast(Any, transport.FrameLink(self.receiver))
         buffers, log = FrameBuffers(), RepeatedLog(Clock())
         memories = RequestMemories(Clock(), RequestMemory(), 30_000, "", None)
         client = ("192.0.2.1", 9)

@@ -78,9 +78,9 @@ def test_what_lives_when_the_broker_begins_is_walked_once() -> None:
     clock, collector = begun(3_000_000)
     assert collector.thresholds == THRESHOLDS
     for _ in range(3):
-        collector.come(1000)
+        collector.come(YOUNG)
         clock.advance(PERIOD_MS / 1000)
-    assert collector.walked == [3_000_000, 1000, 1000, 1000]
+    assert collector.walked == [3_000_000, YOUNG, YOUNG, YOUNG]
 
 
 def test_no_walk_goes_over_many_objects() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet import selectreactor
@@ -13,9 +17,13 @@ from twisted.python import log
 
 from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
+from holdfast_log.broker.network.departures import Departures
+from holdfast_log.broker.network.rotation import TURN_S, Rotation
+from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.broker.network.transport import FrameServer
 from holdfast_log.broker.network.turns import SendingTurn
 from holdfast_log.broker.process.lean_reactor import make_lean
+from holdfast_log.coordinator.tools.zookeeper_process import free_port
 from holdfast_log.protocol.frames import SIZE
 from tests.broker.network.served import echo, framed
 from tests.broker.network.test_transport import Client, serving
@@ -27,7 +35,7 @@ def lean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the reactor lean for one test."""
     for name in ("doPoll", "doIteration"):
         monkeypatch.setattr(reactor, name, getattr(reactor, name))
-    make_lean(reactor, TurnTimes(reactor.seconds), SendingTurn())
+    make_lean(reactor, TurnTimes(reactor.seconds), SendingTurn(), Rotation(reactor))
 
 
 @pytest.fixture
@@ -186,5 +194,75 @@ async def test_a_call_that_was_moved_forward_is_made_in_time() -> None:
 def test_other_reactors_stay_as_they_are() -> None:
     other: Any = selectreactor.SelectReactor()
     before = other.doIteration
-    make_lean(other, TurnTimes(other.seconds), SendingTurn())
+    make_lean(other, TurnTimes(other.seconds), SendingTurn(), Rotation(other))
     assert other.doIteration == before
+
+
+async def most_ended_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many connections that are closed together are ended in one turn at most, if each takes long."""
+    count, ended_in = 60, collections.Counter[int]()
+    turn = 0
+    poll, lost = reactor.doPoll, FrameServer.connectionLost
+
+    def counted(timeout: float | None) -> None:
+        nonlocal turn
+        turn += 1
+        poll(timeout)
+
+    def slow(self: FrameServer, reason: Any) -> None:
+        ended_in[turn] += 1
+        until_s = time.perf_counter() + TURN_S / 3
+        while time.perf_counter() < until_s:
+            pass
+        lost(self, reason)
+
+    monkeypatch.setattr(reactor, "doPoll", counted)
+    monkeypatch.setattr(reactor, "doIteration", counted)
+    monkeypatch.setattr(FrameServer, "connectionLost", slow)
+    with serving(echo) as server, contextlib.ExitStack() as clients:
+        sockets: list[socket.socket] = []
+        while len(sockets) < count:
+            sockets.append(clients.enter_context(Client(server)).socket)
+            await until(lambda: len(server.connections) == len(sockets))
+        for each in sockets:
+            each.close()
+        await until(lambda: all(connection.is_closed for connection in server.connections))
+    assert sum(ended_in.values()) == count
+    return max(ended_in.values())
+
+
+@on_reactor
+async def test_connections_that_are_closed_together_are_ended_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes 35 µs: thousands would be a turn of 0.1 s."""
+    assert await most_ended_in_a_turn(monkeypatch) <= 5
+
+
+@on_reactor
+async def test_connections_that_are_ended_at_once_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Departures, "add", lambda self, end: end())
+    assert await most_ended_in_a_turn(monkeypatch) >= 20
+
+
+@on_reactor
+async def test_a_connection_that_is_reset_is_ended() -> None:
+    with serving(echo) as server, Client(server) as client:
+        await until(lambda: len(server.connections) == 1)
+        client.reset()
+        await until(lambda: server.connections[0].is_closed)
+
+
+@on_reactor
+async def test_a_connection_that_cannot_be_opened_fails_at_once() -> None:
+    failed: list[str] = []
+
+    class Receiver:
+        frame_bytes_max = 100
+
+        def connection_lost(self, reason: str) -> None:
+            failed.append(reason)
+
+    TcpNetwork(reactor).connect("127.0.0.1", free_port(), cast(Any, Receiver()), 60_000)
+    await until(lambda: bool(failed))
+    assert "refused" in failed[0].lower(), failed

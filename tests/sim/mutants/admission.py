@@ -150,7 +150,7 @@ def _close_the_idle_before_the_silent() -> Sequence[Patch]:
 
 def _close_brokers() -> Sequence[Patch]:
     def mutant(self: Strangers) -> ServerConnection | None:
-        found = [entry[3] for entry in self._heap if not entry[3].is_closed and entry[3].is_idle]
+        found = [entry[3] for entry in self._order if not entry[3].is_closed and entry[3].is_idle]
         return min(found, key=lambda connection: connection.last_activity_s, default=None)
 
     return [(Strangers, "first_to_go", mutant)]
