@@ -51,12 +51,13 @@ class Cluster:
         return broker
 
     def start(self, count: int = 1, properties: Mapping[str, str] | None = None) -> list[BackgroundBroker]:
-        """Start `count` more brokers. Returns when they are ready and know each other."""
+        """Start `count` more brokers. Returns when all that run are ready and know each other."""
         started = [self.add(properties) for _ in range(count)]
         for broker in started:
             broker.start()
-        for broker in started:
-            broker.wait_ready(len(self.brokers))
+        for broker in self.brokers:
+            if broker.running or broker in started:
+                broker.wait_ready(len(self.brokers))
         return started
 
     def make_whole(self) -> None:
