@@ -16,7 +16,7 @@ from tests.cluster import Cluster
 from tests.compat.apache_kafka import driver_or_skip
 from tests.compat.test_java_transactions import READ_COMMITTED, described
 from tests.integration.clients import consume
-from tests.integration.waiting import until
+from tests.integration.waiting import until, until_in_sync
 
 kafka = pytest.importorskip("confluent_kafka")
 
@@ -24,7 +24,9 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "3",
     "min.insync.replicas": "2",
+    "zookeeper.session.timeout.ms": "60000",
 }
+WAIT_S = 300.0
 TRANSACTIONS_MIN = 20
 """Transactions that must have been committed in each state of the cluster."""
 
@@ -56,7 +58,7 @@ class Program:
             assert self._process.poll() is None, "\n".join(self.lines[-40:])
             return self.committed >= target
 
-        until(has_passed)
+        until(has_passed, WAIT_S)
 
     def end(self) -> int:
         """Have it end in order. Returns the number of committed transactions."""
@@ -84,16 +86,11 @@ def running(command: list[str], bootstrap: str, name: str) -> Iterator[Program]:
 
 def roll(cluster: Cluster, version: int) -> None:
     """Restart one broker after the other with this version, each once all replicas are in sync."""
-    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
-        for broker in cluster.brokers:
-            until(
-                lambda: all(
-                    len(row.isr) == 3 for topic in admin.describe_topics() for row in topic.partitions
-                )
-            )
-            broker.properties["transaction.version"] = str(version)
-            broker.restart()
-        until(lambda: all(len(row.isr) == 3 for topic in admin.describe_topics() for row in topic.partitions))
+    for broker in cluster.brokers:
+        until_in_sync(cluster.brokers, "t", WAIT_S)
+        broker.properties["transaction.version"] = str(version)
+        broker.restart()
+    until_in_sync(cluster.brokers, "t", WAIT_S)
 
 
 def values(bootstrap: str, partition: int, count: int) -> list[bytes]:
@@ -114,8 +111,16 @@ def test_the_version_of_transactions_is_raised_and_lowered_under_load(
         expected.extend(f"{name}{number}".encode() for number in range(program.end()))
 
     def epoch(name: str) -> int:
-        found = [described(broker.port, name) for broker in brokers]
-        return max(each.producer_epoch for each in found if each.error_code == 0)
+        epochs: list[int] = []
+
+        def has_coordinator() -> bool:
+            # For a moment after a restart none of them may say that it coordinates.
+            found = [described(broker.port, name) for broker in brokers]
+            epochs.extend(each.producer_epoch for each in found if each.error_code == 0)
+            return bool(epochs)
+
+        until(has_coordinator, WAIT_S)
+        return max(epochs)
 
     with running(command, cluster.bootstrap, "before") as before:
         before.progress()
@@ -124,7 +129,7 @@ def test_the_version_of_transactions_is_raised_and_lowered_under_load(
         # The cluster decided on the version when the last broker was back. A client asks for features only
         # with a new connection, and makes one only to a broker that it needs.
         roll(cluster, 2)
-        until(lambda: epoch("before") >= TRANSACTIONS_MIN)
+        until(lambda: epoch("before") >= TRANSACTIONS_MIN, WAIT_S)
         with running(command, cluster.bootstrap, "after") as after:
             after.progress()
             before.progress()

@@ -26,6 +26,10 @@ public class SteadyTransactions {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", arguments[0]);
         properties.put("transactional.id", arguments[1]);
+        // A busy machine may hold up brokers that are restarted for longer than the minute that is the default.
+        properties.put("max.block.ms", "300000");
+        properties.put("delivery.timeout.ms", "300000");
+        properties.put("transaction.timeout.ms", "600000");
         properties.put("key.serializer", StringSerializer.class.getName());
         properties.put("value.serializer", StringSerializer.class.getName());
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties)) {
