@@ -16,7 +16,7 @@ from tests.cluster import Cluster
 from tests.compat.apache_kafka import java_or_skip
 from tests.compat.exactly_once import SETTINGS, CommittedReader, running
 from tests.integration.clients import create_topic
-from tests.integration.waiting import until
+from tests.integration.waiting import until, until_in_sync
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -49,11 +49,17 @@ def worker_settings(bootstrap: str, rest_port: int) -> dict[str, str]:
         "exactly.once.source.support": "enabled",
         "key.converter": text,
         "value.converter": text,
+        "producer.transaction.timeout.ms": "600000",
         "offset.storage.partitions": "2",
         "status.storage.partitions": "1",
         "scheduled.rebalance.max.delay.ms": "0",
         "listeners": f"http://127.0.0.1:{rest_port}",
     }
+
+
+def transactional_ids(bootstrap: str) -> list[str]:
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        return [each.transactional_id for each in admin.list_transactions()]
 
 
 class Connector:
@@ -148,12 +154,13 @@ def test_each_line_of_a_file_arrives_exactly_once_while_worker_and_brokers_are_k
                 lines.write()
                 cluster.make_whole()
                 until(lines.have_all, WAIT_S)
+                # With the next one in addition, one replica would be left, to which nobody may write.
+                until_in_sync(brokers, "lines", WAIT_S)
             until(connector.is_running, WAIT_S)
         lines.has(len(lines.written) + 1)
-        with Admin({"bootstrap.servers": bootstrap}) as admin:
-            ids = [each.transactional_id for each in admin.list_transactions()]
+        # A coordinator that has just taken over lists them once it has read them.
+        until(lambda: "lines-of-a-file-lines-0" in transactional_ids(bootstrap), WAIT_S)
     finally:
         lines.close()
         print(f"--- log of the worker\n{log.read_text()[-6000:] if log.exists() else ''}")
     assert lines.read == lines.written
-    assert "lines-of-a-file-lines-0" in ids

@@ -15,7 +15,7 @@ from tests.cluster import Cluster
 from tests.compat.apache_kafka import driver_or_skip
 from tests.compat.exactly_once import SETTINGS, CommittedReader, running
 from tests.integration.clients import produce
-from tests.integration.waiting import until
+from tests.integration.waiting import until, until_in_sync
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -87,6 +87,8 @@ def test_words_are_counted_exactly_once_while_program_and_brokers_are_killed(
                 write_lines(bootstrap, rng, truth)
                 cluster.make_whole()
                 until(lambda seen=before: ends(bootstrap, "counts") > seen, WAIT_S)
+                # With the next one in addition, one replica would be left, to which nobody may write.
+                until_in_sync(brokers, "lines", WAIT_S)
             until(lambda: reader.has(truth.total()), WAIT_S)
         reader.has(truth.total() + 1)
     finally:
