@@ -26,7 +26,8 @@ from holdfast_log import Consumer, RebalanceListener
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
 from tests.compat.apache_kafka import driver_or_skip
-from tests.compat.drivers.kafka_python_topics import wait_for_partitions
+from tests.compat.drivers.kafka_python_topics import PATIENT, wait_for_partitions
+from tests.compat.drivers.member_confluent import generation_of
 
 PARTITIONS = 6
 PROPERTIES = {
@@ -61,6 +62,11 @@ class Reader(ABC):
     @property
     @abstractmethod
     def owned(self) -> set[int]: ...
+
+    @property
+    @abstractmethod
+    def generation(self) -> int:
+        """The generation, or epoch, of which the member has its partitions; negative while it joins."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -103,6 +109,10 @@ class ConfluentReader(Reader):
     def owned(self) -> set[int]:
         return {each.partition for each in self._consumer.assignment()}
 
+    @property
+    def generation(self) -> int:
+        return generation_of(self._consumer)
+
     def close(self) -> None:
         # librdkafka leaves before it calls `on_revoke`, if it is closed while the group rebalances.
         self._commit(self.owned)
@@ -140,6 +150,7 @@ class KafkaPythonReader(Reader, ConsumerRebalanceListener):  # type: ignore[misc
             auto_commit_interval_ms=3_600_000,
             session_timeout_ms=CLASSIC_SESSION_MS,
             heartbeat_interval_ms=300,
+            **PATIENT,
         )
         self._consumer.subscribe([topic], listener=self)
         end_s = time.monotonic() + WAIT_S
@@ -152,6 +163,11 @@ class KafkaPythonReader(Reader, ConsumerRebalanceListener):  # type: ignore[misc
     @property
     def owned(self) -> set[int]:
         return {each.partition for each in self._consumer.assignment()}
+
+    @property
+    def generation(self) -> int:
+        found = self._consumer._coordinator.generation_if_stable()
+        return -1 if found is None else int(found.generation_id)
 
     def close(self) -> None:
         self._consumer.close()
@@ -191,6 +207,10 @@ class HoldfastReader(Reader, RebalanceListener):
     @property
     def owned(self) -> set[int]:
         return self._owned
+
+    @property
+    def generation(self) -> int:
+        return self._consumer.group_identity().generation
 
     def close(self) -> None:
         self._consumer.commit()
@@ -247,8 +267,10 @@ class Group:
         self.closed.append(member)
 
     def until_shared(self) -> None:
-        """All have partitions, and none is about to join again: a commit between a client's JoinGroup and
-        the answer names the generation of before, and is refused."""
+        """All have partitions in one generation, and none is about to join again: a commit between a client's
+        JoinGroup and the answer names the generation of before, and is refused. The coordinator says Stable
+        as soon as the leader has synced: another member may be that late, and keeps its partitions if its
+        strategy is cooperative."""
         self.until(lambda: self._is_shared() and self._is_stable())
 
     def until_all_is_read(self) -> None:
@@ -297,8 +319,11 @@ class Group:
 
     def _is_shared(self) -> bool:
         owned = [member.owned for member in self.members]
+        generations = {member.generation for member in self.members}
         return (
             all(owned)
+            and len(generations) == 1
+            and min(generations) >= 0
             and set().union(*owned) == set(range(PARTITIONS))
             and sum(map(len, owned)) == PARTITIONS
         )

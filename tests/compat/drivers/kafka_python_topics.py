@@ -1,11 +1,21 @@
-"""What a member of a group that uses kafka-python, 2.x or 3.x, has to know before it joins."""
+"""What users of kafka-python, 2.x or 3.x, have to know before they connect, and before they join a group."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
+import kafka
 from kafka import KafkaConsumer
+
+MAJOR = int(kafka.__version__.split(".")[0])
+PATIENT: dict[str, int] = {
+    "bootstrap_timeout_ms" if MAJOR >= 3 else "api_version_auto_timeout_ms": 120_000,
+}
+"""Settings of every client: kafka-python 2 gives a broker only 2 s to say what it speaks, 3 gives it 30 s."""
+PATIENT_ADMIN = {**PATIENT, "request_timeout_ms": 120_000}
+PATIENT_PRODUCER = {**PATIENT_ADMIN, "delivery_timeout_ms": 300_000}
+"""A producer that is not idempotent writes records again whose answer is late."""
 
 _PAUSE_S = 0.1
 
