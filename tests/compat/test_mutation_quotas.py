@@ -15,6 +15,7 @@ from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.clients.admin import Admin, ClientQuotaEntity
 from tests.cluster import Cluster
 from tests.compat.apache_kafka import driver_or_skip
+from tests.integration.waiting import until
 
 KEY = "controller_mutation_rate"
 RATE = 2.0
@@ -57,7 +58,7 @@ def test_librdkafka_creates_grows_and_deletes_beyond_the_quota_and_is_held_back(
         client.list_topics(timeout=WAIT_S)
         # So long it takes to pay off what is beyond the quota, from the request on.
         assert time.monotonic() - began_s >= (partitions - 2 * RATE) / RATE - 0.1
-        assert f"over its {KEY}" in broker.log
+        until(lambda: f"over its {KEY}" in broker.log)
 
 
 @pytest.fixture
