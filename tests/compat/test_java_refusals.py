@@ -29,6 +29,9 @@ from holdfast_log.protocol.messages.describe_producers import (
 from tests.cluster import Cluster
 from tests.compat.apache_kafka import driver_or_skip
 from tests.integration.raw_socket import RawSocket
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.timeout(1200)
 
 DISABLED = ["DelegationTokenDisabledException"] * 4
 NOT_ALLOWED = ["UnsupportedByAuthenticationException"] * 4
@@ -71,7 +74,9 @@ def test_tokens_are_refused_and_operators_abort(command: list[str], cluster: Clu
     broker.wait_ready()
     with Admin({"bootstrap.servers": broker.address}) as admin:
         admin.create_topics([NewTopic("orders", 1, 1)])
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "transactional.id": "hangs"})
+    # The programs below may take minutes on a busy machine: its coordinator does not abort it meanwhile.
+    config = {"transactional.id": "hangs", "transaction.timeout.ms": 900_000}
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, **config})
     producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce("orders", b"hangs")
@@ -120,4 +125,4 @@ def test_tokens_are_refused_and_operators_abort(command: list[str], cluster: Clu
     (state,) = producers_of(broker, "orders")
     assert state.current_txn_start_offset == -1
     assert printed(broker.address) == [*NOT_ALLOWED, "done"]
-    assert "Aborted transactions of producer" in broker.log
+    until(lambda: "Aborted transactions of producer" in broker.log)
