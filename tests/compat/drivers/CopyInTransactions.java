@@ -27,6 +27,7 @@ public class CopyInTransactions {
     static final int RECORDS = 60;
     static final int PARTITIONS = 3;
     static final Duration WAIT = Duration.ofMillis(500);
+    static final long MARKERS_MS = 120_000;
 
     final String bootstrap;
     final String read;
@@ -185,9 +186,12 @@ public class CopyInTransactions {
             System.out.println("listed " + listed);
             var described = admin.describeTransactions(List.of("open")).description("open").get();
             System.out.println("described " + described.state() + " " + described.topicPartitions());
-            long producers = admin.describeProducers(List.of(at)).partitionResult(at).get().activeProducers().stream()
-                    .filter(each -> each.currentTransactionStartOffset().isPresent()).count();
-            System.out.println("open " + producers);
+            // The marker of the pair's last transaction may come to the partition after the answer to its producer.
+            long end = System.currentTimeMillis() + MARKERS_MS;
+            while (openProducers(admin, at) > 1 && System.currentTimeMillis() < end) {
+                Thread.sleep(100);
+            }
+            System.out.println("open " + openProducers(admin, at));
             admin.fenceProducers(List.of("open")).all().get();
             String kind = "none";
             try {
@@ -198,5 +202,11 @@ public class CopyInTransactions {
             }
             System.out.println("fenced " + kind);
         }
+    }
+
+    /** How many producers have an open transaction in the partition. */
+    static long openProducers(Admin admin, TopicPartition at) throws Exception {
+        return admin.describeProducers(List.of(at)).partitionResult(at).get().activeProducers().stream()
+                .filter(each -> each.currentTransactionStartOffset().isPresent()).count();
     }
 }
