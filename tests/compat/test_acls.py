@@ -82,7 +82,9 @@ def test_confluent_kafka_creates_describes_and_deletes(broker: BackgroundBroker)
 
 
 def test_kafka_python_creates_describes_and_deletes(broker: BackgroundBroker) -> None:
-    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.address)
+    admin = kafka.KafkaAdminClient(
+        bootstrap_servers=broker.address, bootstrap_timeout_ms=WAIT_S * 1000, request_timeout_ms=WAIT_S * 1000
+    )
     wanted = [
         stock.ACL(
             each.entry.principal,

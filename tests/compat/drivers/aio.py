@@ -44,6 +44,7 @@ async def produce(job: Job) -> dict[str, Any]:
         acks="all",
         linger_ms=20,
         max_batch_size=65536,
+        request_timeout_ms=WAIT_S * 1000,  # The records of a late answer are written again.
     )
     await producer.start()
     futures = [

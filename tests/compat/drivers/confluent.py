@@ -66,6 +66,7 @@ def produce(job: Job) -> dict[str, Any]:
             "enable.idempotence": job.idempotent,
             "acks": "all",
             "linger.ms": 20,
+            "socket.timeout.ms": WAIT_S * 1000,  # The records of a late answer are written again.
         }
     )
     for index in range(job.count):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import kafka
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.errors import TopicAlreadyExistsError
 
+from tests.compat.drivers.kafka_python_topics import MAJOR, PATIENT, PATIENT_ADMIN, PATIENT_PRODUCER
 from tests.compat.drivers.workload import (
     PARTITIONS,
     Checker,
@@ -22,12 +22,11 @@ from tests.compat.drivers.workload import (
     value_of,
 )
 
-MAJOR = int(kafka.__version__.split(".")[0])
 WAIT_MS = 120_000
 
 
 def create(job: Job) -> dict[str, Any]:
-    admin = KafkaAdminClient(bootstrap_servers=job.bootstrap)
+    admin = KafkaAdminClient(bootstrap_servers=job.bootstrap, **PATIENT_ADMIN)
     admin.create_topics([NewTopic(job.topic, PARTITIONS, 1)])
     admin.close()
     return {"created": job.topic}
@@ -41,6 +40,7 @@ def produce(job: Job) -> dict[str, Any]:
         acks="all",
         linger_ms=20,
         batch_size=65536,
+        **PATIENT_PRODUCER,
     )
     futures = [
         producer.send(
@@ -82,6 +82,7 @@ def consume(job: Job) -> dict[str, Any]:
         consumer_timeout_ms=WAIT_MS,
         max_partition_fetch_bytes=4 << 20,
         max_poll_records=5000,
+        **PATIENT,
     )
     partitions = [TopicPartition(job.topic, p) for p in range(PARTITIONS)]
     consumer.assign(partitions)
@@ -100,7 +101,7 @@ def consume(job: Job) -> dict[str, Any]:
 
 def share(job: Job) -> dict[str, Any]:
     def send(indexes: range) -> None:
-        producer = KafkaProducer(bootstrap_servers=job.bootstrap)
+        producer = KafkaProducer(bootstrap_servers=job.bootstrap, **PATIENT_PRODUCER)
         for index in indexes:
             producer.send(job.topic, key=key_of(index), value=b"", partition=partition_of(index))
         producer.close()
@@ -112,6 +113,7 @@ def share(job: Job) -> dict[str, Any]:
             group_id=job.topic,
             auto_offset_reset="earliest",
             consumer_timeout_ms=WAIT_MS,
+            **PATIENT,
         )
         indexes = [int(message.key) for _, message in zip(range(count), consumer, strict=False)]
         consumer.close()
@@ -133,7 +135,7 @@ def _config(admin: KafkaAdminClient, topic: str, name: str) -> str:
 
 
 def admin(job: Job) -> dict[str, Any]:
-    client = KafkaAdminClient(bootstrap_servers=job.bootstrap)
+    client = KafkaAdminClient(bootstrap_servers=job.bootstrap, **PATIENT_ADMIN)
     topic = job.topic
     client.create_topics([NewTopic(topic, 1, 1, topic_configs={"retention.ms": "3600000"})])
     try:
@@ -146,14 +148,14 @@ def admin(job: Job) -> dict[str, Any]:
     client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": "54321"})])
     max_message_bytes = _config(client, topic, "max.message.bytes")
 
-    producer = KafkaProducer(bootstrap_servers=job.bootstrap)
+    producer = KafkaProducer(bootstrap_servers=job.bootstrap, **PATIENT_PRODUCER)
     for index in range(10):
         producer.send(topic, b"%d" % index, partition=0)
     producer.flush()
     producer.close()
     where = TopicPartition(topic, 0)
     deleted = client.delete_records({where: 4})
-    consumer = KafkaConsumer(bootstrap_servers=job.bootstrap)
+    consumer = KafkaConsumer(bootstrap_servers=job.bootstrap, **PATIENT)
     earliest = consumer.beginning_offsets([where])[where]
     end = consumer.end_offsets([where])[where]
     consumer.close()
@@ -180,7 +182,9 @@ def admin(job: Job) -> dict[str, Any]:
 
 
 def transaction(job: Job) -> dict[str, Any]:
-    producer = KafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.topic}-writer")
+    producer = KafkaProducer(
+        bootstrap_servers=job.bootstrap, transactional_id=f"{job.topic}-writer", **PATIENT
+    )
     try:
         return timed_error(producer.init_transactions)
     finally:

@@ -10,7 +10,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from tests.compat.drivers.kafka_python_topics import wait_for_partitions
+from tests.compat.drivers.kafka_python_topics import PATIENT, wait_for_partitions
 from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 
@@ -35,6 +35,7 @@ def member(job: Job, journal: Journal) -> None:
         job.topic,
         partition_assignment_strategy=[assignor(job.strategy)],
         **job.arguments("kafka-python"),
+        **PATIENT,
     )
     wait_for_partitions(consumer, job.topic, is_wanted=lambda: not journal.is_stopping)
     while not journal.is_stopping:
