@@ -14,6 +14,8 @@ from tests.integration.clients import consume, create_topic, produce
 confluent = pytest.importorskip("confluent_kafka")
 
 SOURCE = Path(__file__).parent / "drivers" / "go_transactions"
+pytestmark = pytest.mark.timeout(1800)
+
 BUILD_TIMEOUT_S = 600
 RUN_TIMEOUT_S = 500
 WAIT_S = 120

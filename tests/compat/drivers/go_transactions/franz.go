@@ -35,6 +35,8 @@ func copyInTransactions(ctx context.Context, bootstrap, read, written string) {
 	session, err := kgo.NewGroupTransactSession(
 		kgo.SeedBrokers(bootstrap),
 		kgo.TransactionalID(written),
+		kgo.TransactionTimeout(patience),
+		kgo.SessionTimeout(wait),
 		kgo.ConsumerGroup(read),
 		kgo.ConsumeTopics(read),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -63,7 +65,8 @@ func fence(ctx context.Context, bootstrap, written string) {
 	var pair [2]*kgo.Client
 	for index := range pair {
 		client, err := kgo.NewClient(
-			kgo.SeedBrokers(bootstrap), kgo.TransactionalID("franz-pair"), kgo.DefaultProduceTopic(written))
+			kgo.SeedBrokers(bootstrap), kgo.TransactionalID("franz-pair"), kgo.TransactionTimeout(patience),
+			kgo.DefaultProduceTopic(written))
 		must(err)
 		defer client.Close()
 		pair[index] = client

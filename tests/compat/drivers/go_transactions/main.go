@@ -12,6 +12,9 @@ import (
 
 const wait = 120 * time.Second
 
+// A busy machine may hold up a transaction for longer than the minute that is the default.
+const patience = 600 * time.Second
+
 type step struct {
 	value    string
 	offset   int64

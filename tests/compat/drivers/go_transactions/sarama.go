@@ -62,6 +62,9 @@ func saramaProducer(bootstrap, transactionalID string) sarama.SyncProducer {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Return.Successes = true
 	config.Producer.Transaction.ID = transactionalID
+	config.Producer.Transaction.Timeout = patience
+	// Each transaction waits for the markers of the one before: not only the 50 tries of 100 ms that are the default.
+	config.Producer.Transaction.Retry.Max = 1200
 	config.Net.MaxOpenRequests = 1
 	var producer sarama.SyncProducer
 	onceEnded(sarama.ErrConcurrentTransactions, func() (err error) {
