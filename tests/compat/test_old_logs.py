@@ -20,9 +20,12 @@ from tests.compat.apache_kafka import KafkaBroker, class_path, dump
 from tests.forked_brokers import ForkedBroker
 from tests.integration.waiting import until
 
+pytestmark = pytest.mark.timeout(1500)
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 EACH = 150
 """Records that are written in each codec."""
+WAIT_S = 240.0
 BEFORE = {
     "log.segment.bytes": "16000",
     "log.index.interval.bytes": "200",
@@ -57,7 +60,7 @@ def write(broker: BackgroundBroker, codec: str, mark: str) -> None:
     for number in range(EACH):
         producer.produce("orders", key=f"{mark}-{number}", value=os.urandom(100) + b"x" * 100)
         producer.produce("latest", key=f"{number % 10}", value=f"{mark}-{number}")
-    assert producer.flush(60) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def consumer_of(broker: BackgroundBroker, group: str = "reader") -> Consumer:
@@ -74,7 +77,7 @@ def consumer_of(broker: BackgroundBroker, group: str = "reader") -> Consumer:
 
 def patiently(call: Callable[[], T]) -> T:
     """The result of a call that is repeated while a broker that has just started refuses it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     while True:
         try:
             return call()
@@ -92,7 +95,7 @@ def records_of(broker: BackgroundBroker, topic: str) -> Rows:
         consumer.assign([TopicPartition(topic, 0, start)])
         rows: Rows = []
         while not rows or rows[-1][0] < end - 1:
-            message = consumer.poll(60)
+            message = consumer.poll(WAIT_S)
             assert message is not None and message.error() is None, message
             offset = message.offset()
             assert offset is not None
@@ -144,7 +147,7 @@ def create_topics(broker: BackgroundBroker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
     topics = [NewTopic("orders", 1, 1), NewTopic("latest", 1, 1, config={"cleanup.policy": "compact"})]
     for created in admin.create_topics(topics).values():
-        created.result(60)
+        created.result(WAIT_S)
 
 
 def replicate(broker: BackgroundBroker, onto: int) -> None:
