@@ -22,13 +22,16 @@ WAIT_S = 120
 COMMITTED = [b"first", b"second"]
 STEPS = ((b"first", 5, True), (b"no", 6, False), (b"second", 7, True))
 """The value and the offset that each transaction writes, and whether it is committed."""
+OPEN = {"transaction_timeout_ms": 600_000}
+"""A busy machine may hold up a transaction for longer than the minute that is the default."""
 
 Committed = Callable[[], int]
 """Returns the group's committed offset."""
 
 
 def _kafka_python(bootstrap: str, read: str, written: str, committed: Committed) -> list[bytes]:
-    config: dict[str, Any] = {"bootstrap_servers": bootstrap, "transactional_id": written}
+    patient = {"bootstrap_timeout_ms": WAIT_S * 1000}
+    config: dict[str, Any] = {"bootstrap_servers": bootstrap, "transactional_id": written, **patient, **OPEN}
     producer = kafka.KafkaProducer(**config)
     producer.init_transactions()
     expected = -1001
@@ -53,7 +56,7 @@ def _kafka_python(bootstrap: str, read: str, written: str, committed: Committed)
     producer.close(1)
     successor.close(1)
 
-    reader = kafka.KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")
+    reader = kafka.KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", **patient)
     reader.assign([kafka.TopicPartition(written, 0)])
     reader.seek_to_beginning()
     found: list[bytes] = []
@@ -70,7 +73,7 @@ def _aiokafka(bootstrap: str, read: str, written: str, committed: Committed) -> 
 
 
 async def _with_aiokafka(bootstrap: str, read: str, written: str, committed: Committed) -> list[bytes]:
-    config: dict[str, Any] = {"bootstrap_servers": bootstrap, "transactional_id": written}
+    config: dict[str, Any] = {"bootstrap_servers": bootstrap, "transactional_id": written, **OPEN}
     producer = aiokafka.AIOKafkaProducer(**config)
     await producer.start()
     expected = -1001

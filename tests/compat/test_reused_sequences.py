@@ -20,12 +20,14 @@ from tests.integration.waiting import until
 kafka = pytest.importorskip("confluent_kafka")
 
 HOST = "127.0.0.1"
+WAIT_S = 240
 CONFIG = {
     "transactional.id": "x",
     "linger.ms": 0,
     "broker.address.family": "v4",
     "log_level": 0,
     "reconnect.backoff.max.ms": 200,
+    "transaction.timeout.ms": 600_000,  # A busy machine may need more than the minute that is the default.
 }
 
 
@@ -87,15 +89,15 @@ def in_transaction(producer: Any, value: bytes) -> None:
         producer.begin_transaction()
         producer.produce("t", value, partition=0)
         try:
-            producer.commit_transaction(60)
+            producer.commit_transaction(WAIT_S)
         except kafka.KafkaException as error:
             assert error.args[0].txn_requires_abort()
-            producer.abort_transaction(60)
+            producer.abort_transaction(WAIT_S)
         else:
             return
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_no_committed_record_is_lost_though_an_aborted_one_has_its_sequence(tmp_path: Path) -> None:
     relay = Mute()
     cluster = LocalCluster(
@@ -111,18 +113,18 @@ def test_no_committed_record_is_lost_though_an_aborted_one_has_its_sequence(tmp_
             with Admin({"bootstrap.servers": bootstrap}) as admin:
                 admin.create_topics([NewTopic("t", 1, 1)])
             producer = kafka.Producer({**CONFIG, "bootstrap.servers": bootstrap})
-            producer.init_transactions(60)
+            producer.init_transactions(WAIT_S)
             in_transaction(producer, b"first")
             producer.begin_transaction()
             producer.produce("t", b"of the aborted transaction", partition=0)
-            producer.flush(60)
+            assert producer.flush(WAIT_S) == 0
             relay.is_mute = True
             producer.produce("t", b"written, and not acknowledged", partition=0)
             until(lambda: relay.kept > 0)
             relay.close()
             opening = threading.Timer(2.0, relay.open)
             opening.start()
-            producer.abort_transaction(60)
+            producer.abort_transaction(WAIT_S)
             opening.join()
             in_transaction(producer, b"second")
             in_transaction(producer, b"third")
