@@ -18,8 +18,13 @@ from holdfast_log.protocol.messages.join_group import JoinGroupRequest
 from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
+from tests.integration.waiting import until
 
 BROKERS = 3
+WAIT_MS = 120_000
+PATIENT = {"request.timeout.ms": WAIT_MS}
+"""The mock cluster writes a batch again that a producer sends again because its answer is late."""
+PATIENT_PRODUCER = {**PATIENT, "delivery.timeout.ms": 3 * WAIT_MS}
 PARTITIONS = 4  # Partitions of a topic that the mock cluster creates automatically.
 
 
@@ -27,7 +32,7 @@ PARTITIONS = 4  # Partitions of a topic that the mock cluster creates automatica
 def bootstrap() -> Iterator[str]:
     """The addresses of mock brokers, which live as long as the librdkafka client that contains them."""
     owner = StockProducer({"bootstrap.servers": "nowhere", "test.mock.num.brokers": BROKERS, "log_level": 3})
-    brokers = owner.list_topics(timeout=30).brokers.values()
+    brokers = owner.list_topics(timeout=120).brokers.values()
     assert len(brokers) == BROKERS
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     owner.flush(0)
@@ -36,7 +41,7 @@ def bootstrap() -> Iterator[str]:
 def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     records: list[ConsumerRecord] = []
     while len(records) < count:
-        more = consumer.poll(30_000)
+        more = consumer.poll(WAIT_MS)
         assert more, f"only {len(records)} of {count} records arrived"
         records += more
     return records
@@ -46,11 +51,13 @@ def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
 def test_produced_records_are_consumed(bootstrap: str, codec: str) -> None:
     topic = f"codec-{codec}"
     values = [b"%06d" % number for number in range(5000)]
-    with Producer({"bootstrap.servers": bootstrap, "compression.type": codec}) as producer:
-        single = producer.send(Message(topic, "key", "single", headers=[("h", b"1")])).result(30_000)
+    with Producer(
+        {"bootstrap.servers": bootstrap, "compression.type": codec, **PATIENT_PRODUCER}
+    ) as producer:
+        single = producer.send(Message(topic, "key", "single", headers=[("h", b"1")])).result(WAIT_MS)
         bulk = producer.send_many(topic, values)
         keyed = producer.send_many(topic, values, keys=values)
-        assert producer.flush(30_000)
+        assert producer.flush(WAIT_MS)
     assert (bulk.error, keyed.error) == (None, None)
     with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
         consumer.add_topic(topic)
@@ -65,7 +72,7 @@ def test_produced_records_are_consumed(bootstrap: str, codec: str) -> None:
 
 
 def test_offsets_positions_and_metadata_are_read(bootstrap: str) -> None:
-    with Producer({"bootstrap.servers": bootstrap}) as producer:
+    with Producer({"bootstrap.servers": bootstrap, **PATIENT_PRODUCER}) as producer:
         producer.send_many("offsets", [b"v"] * 10, partition=0)
     key = TopicPartition("offsets", 0)
     with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
@@ -95,7 +102,7 @@ def test_a_group_is_joined_and_its_offsets_are_committed(
         return min(version_for(wire, request), READ_BY_THE_MOCK.get(type(request), 2**15))
 
     monkeypatch.setattr(Conversation, "version_for", readable)
-    with Producer({"bootstrap.servers": bootstrap}) as producer:
+    with Producer({"bootstrap.servers": bootstrap, **PATIENT_PRODUCER}) as producer:
         producer.send_many("grouped", [b"%d" % number for number in range(100)], partition=1)
     properties = {
         "bootstrap.servers": bootstrap,
@@ -118,11 +125,12 @@ def test_a_group_is_joined_and_its_offsets_are_committed(
 def test_apis_that_the_broker_lacks_are_named_in_the_error(bootstrap: str) -> None:
     with Connection(bootstrap) as connection:
         connection.metadata.renew()
-        for _ in range(600):
+
+        def is_ready() -> bool:
             connection.poll(100)
             node = next(iter(connection.metadata.nodes), None)
-            if node is not None and connection.open(node) and connection.is_ready(node):
-                break
-        assert node is not None
-        versions = connection.api_versions(node)
+            return node is not None and connection.open(node) and connection.is_ready(node)
+
+        until(is_ready)
+        versions = connection.api_versions(next(iter(connection.metadata.nodes)))
         assert versions is not None and 0 in versions and connection.features() == {}
