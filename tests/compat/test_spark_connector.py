@@ -17,6 +17,9 @@ from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.compat.churn import ROOT
 from tests.compat.drivers.spark_connector import COPY, COUNT, TOPIC
 
+pytestmark = pytest.mark.timeout(1800)
+"""Of Maven and of Spark, both of which have to start."""
+
 ARTIFACT = "spark-sql-kafka-0-10_2.13"
 
 
@@ -62,7 +65,7 @@ def test_sparks_kafka_connector_writes_and_reads_in_batches_and_as_streams(
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=550,
+        timeout=900,
         check=False,
     )
 
