@@ -33,7 +33,7 @@ TOPIC = "contended"
 PLACE = TopicPartition(TOPIC, 0)
 NAMES = ("anna", "ben")
 SESSION_MS = 300
-STEP_TIMEOUT_S = 60.0
+STEP_TIMEOUT_S = 240.0
 POLL_MS = 10_000
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 
 from holdfast_log.clients.errors import ConnectionFailedError, DeliveryTimeoutError
 from holdfast_log.clients.exclusive_producer import ExclusiveProducer
@@ -45,8 +46,10 @@ def own(bootstrap: str, topic: str, name: str, session_ms: int, intruder: Produc
         session_timeout_ms=session_ms,
         on_ownership=follow,
     ) as producer:
-        epoch = producer.epoch()
-        say("owns", epoch, producer.fence_offset())
+        epoch, fence = producer.epoch(), producer.fence_offset()
+        if epoch is None or fence is None:
+            return  # The session has ended before this thread ran.
+        say("owns", epoch, fence)
         message = Message(topic, value=f"{name} {epoch}", partition=0)
         under_way: deque[SendResponse] = deque()
         try:
@@ -77,7 +80,8 @@ def main() -> None:
     stock = {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": False}
     with Producer(stock) as intruder:
         while True:
-            own(bootstrap, topic, name, int(session_ms), intruder)
+            with suppress(ProducerFencedError):  # The session has ended before this thread ran.
+                own(bootstrap, topic, name, int(session_ms), intruder)
 
 
 if __name__ == "__main__":
