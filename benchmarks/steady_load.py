@@ -24,9 +24,11 @@ from holdfast_log import Message, Producer, RequestTimeoutError, SendResponse
 
 TICK_S = 0.01
 FLUSH_TIMEOUT_S = 120.0
-_CREATE_TIMEOUT_S = 60.0
+_CREATE_TIMEOUT_S = 240.0
 _CREATE_AGAIN_S = 0.5
 _BROKERS_MISSING = frozenset({KafkaError.INVALID_REPLICA_ASSIGNMENT, KafkaError.INVALID_REPLICATION_FACTOR})
+_NOT_ANSWERED = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})
+"""Errors after which the topic may have been created, or will be."""
 _NUMBER_BYTES = 12
 _PADDING = b"steadily, one record after another, "
 """Compressible content, so that compressed batches become smaller."""
@@ -320,14 +322,20 @@ def steady_loads(
 
 
 def create_once_possible(admin: AdminClient, topic: NewTopic) -> None:
-    """Create a topic. Waits up to a minute for its brokers: on a busy machine one may have lost its session
-    in ZooKeeper, and registers again. Raises KafkaException if the topic cannot be created."""
+    """Create a topic. Waits up to four minutes for its brokers: on a busy machine one may have lost its
+    session in ZooKeeper, and registers again, or does not answer in time. Raises KafkaException if the topic
+    cannot be created."""
     until_s = time.monotonic() + _CREATE_TIMEOUT_S
+    may_exist = False
     while True:
         try:
             admin.create_topics([topic])[topic.topic].result(_CREATE_TIMEOUT_S)
         except KafkaException as error:
-            if error.args[0].code() not in _BROKERS_MISSING or time.monotonic() > until_s:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_ALREADY_EXISTS and may_exist:
+                return
+            may_exist = may_exist or code in _NOT_ANSWERED
+            if code not in _BROKERS_MISSING | _NOT_ANSWERED or time.monotonic() > until_s:
                 raise
         else:
             return

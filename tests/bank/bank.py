@@ -147,7 +147,8 @@ class Bank:
 @contextmanager
 def open_bank(bootstrap: str, plan: BankPlan, *, replicas: int) -> Iterator[Bank]:
     """Create the topic of accounts, and employ the staff until the exit."""
-    admin = AdminClient({**CONFIG, "bootstrap.servers": bootstrap})
+    patient = {name: value for name, value in CONFIG.items() if not name.startswith("socket.")}
+    admin = AdminClient({**patient, "bootstrap.servers": bootstrap})
     create_once_possible(admin, NewTopic(plan.topic, plan.partitions, replicas))
     bank = Bank(bootstrap, plan)
     bank.start()

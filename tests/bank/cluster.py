@@ -38,7 +38,7 @@ class BankCluster:
 
     def kill_coordinator(self) -> int:
         """Kill -9 the coordinator, and start it again once another broker leads; its id."""
-        leader = self._view.leader(STATE_TOPIC, 0)
+        leader = self._view.leader(STATE_TOPIC, 0, timeout_s=_IN_SYNC_S)
         broker = self._cluster.brokers[leader - 1]
         broker.kill()
         self._view.leader(STATE_TOPIC, 0, other_than=leader, timeout_s=_IN_SYNC_S)

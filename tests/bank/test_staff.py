@@ -37,6 +37,8 @@ class MemoryBroker:
         self.lock = threading.Lock()
         self.logs: list[list[tuple[bytes, Transaction]]] = [[] for _ in range(PLAN.partitions)]
         self.last: dict[str, MemoryTill] = {}
+        self.is_broken = False
+        """Whether nothing can be sent any more: an error that no teller expects."""
         self._flaw = flaw
         self._rng = random.Random(1)
 
@@ -89,6 +91,8 @@ class MemoryTill:
 
     def send(self, partition: int, value: bytes) -> None:
         with self._broker.lock:
+            if self._broker.is_broken:
+                raise OSError("nothing can be sent")
             if self._broker.last[self.name] is not self:
                 raise TillError("fenced")
             self._broker.logs[partition].append((value, self.transaction))
@@ -189,6 +193,6 @@ def test_a_bank_whose_staff_has_failed_says_so() -> None:
     broker = MemoryBroker()
     with staff_of(broker) as bank:
         bank.wait_for_more(1)
-        broker.logs.clear()  # Nothing can be sent any more: an error that no teller expects.
+        broker.is_broken = True
         with pytest.raises(BankError, match="teller-"):
             bank.wait_for_more(2)  # The first may have sent its records before.

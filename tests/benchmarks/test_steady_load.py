@@ -78,6 +78,16 @@ def test_a_topic_is_created_once_its_brokers_have_registered_again(monkeypatch: 
     assert admin.attempts == 3
 
 
+def test_a_topic_whose_creation_was_not_answered_is_there_or_is_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steady_load, "_CREATE_AGAIN_S", 0.0)
+    for codes in ((KafkaError._TIMED_OUT, KafkaError.TOPIC_ALREADY_EXISTS), (KafkaError.REQUEST_TIMED_OUT,)):
+        admin = StubAdmin(*codes)
+        create_once_possible(admin, NewTopic("t", 1, 3))
+        assert admin.attempts == 2
+
+
 def test_a_topic_that_cannot_be_created_is_not_tried_again() -> None:
     admin = StubAdmin(KafkaError.TOPIC_ALREADY_EXISTS)
     with pytest.raises(KafkaException):
