@@ -23,15 +23,17 @@ from holdfast_log.broker.tools.local_cluster import LocalCluster
 from tests.faults.reader import every_record
 from tests.soak.ledger import Balance, Ledger
 from tests.soak.plot import draw
-from tests.soak.trend import Trend, trends
+from tests.soak.trend import JUDGED_SAMPLES_MIN, Trend, trends
 from tests.soak.usage import Sample, Sampler
 from tests.soak.visitors import KINDS, TOPICS, Place, Visitor
 
 BROKERS = 3
 _END_TIMEOUT_S = 300.0
-_IN_SYNC_TIMEOUT_S = 120.0
+_IN_SYNC_TIMEOUT_S = 300.0
 _READ_TIMEOUT_S = 600.0
 _PROPERTIES = {
+    # Brokers are stopped in order: no session has to end, and on a busy machine none does.
+    "zookeeper.session.timeout.ms": "60000",
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
     "offsets.topic.num.partitions": "3",
@@ -118,6 +120,7 @@ def soak(directory: Path, plan: Plan) -> Outcome:
             visitor.start()
         try:
             restarts = _restart_in_turn(cluster, view, sampler, began + plan.duration_s, plan)
+            _wait_for_trends(sampler, plan)
         finally:
             place.ending.set()
         troubles = _end(visitors)
@@ -156,6 +159,18 @@ def _restart_in_turn(
         due += plan.restart_every_s
     _sleep_until(cluster, until)
     return restarts
+
+
+def _wait_for_trends(sampler: Sampler, plan: Plan) -> None:
+    """Wait until each process has a trend, if the plan is long enough for one: on a machine that stood still
+    there are too few samples."""
+    needed_s = plan.warm_up_s + JUDGED_SAMPLES_MIN * plan.sample_every_s
+    until = time.monotonic() + 2 * needed_s
+    while plan.restart_every_s > needed_s and time.monotonic() < until:
+        found = {trend.process for trend in trends(list(sampler.samples), plan.warm_up_s)}
+        if found >= sampler.processes:
+            return
+        time.sleep(plan.sample_every_s)
 
 
 def _sleep_until(cluster: LocalCluster, moment: float) -> None:

@@ -66,6 +66,12 @@ class Sampler:
             self._lives[process] = self._lives.get(process, 0) + 1
             self._watched[process] = _Watched(pid, self._lives[process], time.monotonic(), directory)
 
+    @property
+    def processes(self) -> set[str]:
+        """The names of the processes that are sampled."""
+        with self._lock:
+            return set(self._watched)
+
     def leave(self, process: str) -> None:
         """Stop sampling this process. Call it before the process is stopped."""
         with self._lock:

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from benchmarks.steady_load import CLIENTS, FLUSH_TIMEOUT_S
 from holdfast_log import (
     Admin,
+    CommitFailedError,
     Consumer,
     ExclusiveProducer,
     Lease,
@@ -33,6 +34,7 @@ from holdfast_log import (
     ProducerFencedError,
     TopicPartition,
 )
+from holdfast_log.clients.admin import TopicDescription
 from holdfast_log.protocol.errors import (
     GroupNotEmptyError,
     GroupNotFoundError,
@@ -47,7 +49,8 @@ OWNED = "owned"
 _CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 _TICK_S = 0.02
 _RETRY_S = 0.5
-_SESSION_MS = 10_000
+_SESSION_MS = 30_000
+"""On a busy machine clients, or the coordinator, may not run for seconds."""
 _FIRST_RECORD_S = 120.0
 """Longest wait for a first record: longer than any restart, so a consumer without a record by then has
 failed."""
@@ -167,12 +170,26 @@ def consume_in_a_group(place: Place) -> None:
         _poll_until_read(place, [stays])
         if place.ending.is_set():
             return  # The members may have read no record yet, so there may be no offset to commit.
-        offsets = {partition: stays.position(partition) for partition in stays.assignment()}
-        stays.commit(offsets=offsets)
+        offsets = _committed(stays)
     with Admin(place.properties()) as admin:
         kept = {key: entry.offset for key, entry in admin.list_group_offsets(group, offsets).items()}
         assert kept == offsets, f"{group} has committed {offsets}, and {kept} is there"
         _delete_group(admin, group)
+
+
+def _committed(consumer: Consumer) -> dict[TopicPartition, int]:
+    """Commit where the consumer is. While its group is divided anew, because another member has left, a
+    commit may fail: then it polls, as applications do, and commits where it is then."""
+    deadline = time.monotonic() + _FIRST_RECORD_S
+    while True:
+        offsets = {partition: consumer.position(partition) for partition in consumer.assignment()}
+        try:
+            consumer.commit(offsets=offsets)
+            return offsets
+        except CommitFailedError:
+            if time.monotonic() > deadline:
+                raise
+            consumer.poll(50)
 
 
 def _delete_group(admin: Admin, group: str) -> None:
@@ -239,7 +256,13 @@ def own_a_topic(place: Place) -> None:
     wait_ms = int(_FIRST_RECORD_S * 1000)
     with (
         contextlib.suppress(ProducerFencedError),
-        ExclusiveProducer(place.properties(), OWNED, mode, timeout_ms=wait_ms) as producer,
+        ExclusiveProducer(
+            place.properties(),
+            OWNED,
+            mode,
+            timeout_ms=wait_ms,
+            session_timeout_ms=_SESSION_MS,
+        ) as producer,
     ):
         for _ in place.moments():
             _send(producer, account)
@@ -257,7 +280,8 @@ def _send(producer: ExclusiveProducer, account: Visit) -> None:
 def hold_a_lease(place: Place) -> None:
     """A lease on a name that other visitors want too."""
     name = random.choice(["north", "south"])
-    with Lease(place.properties(), "soak", [name], wait_ms=int(_FIRST_RECORD_S * 1000)) as lease:
+    wait_ms = int(_FIRST_RECORD_S * 1000)
+    with Lease(place.properties(), "soak", [name], wait_ms=wait_ms, session_timeout_ms=_SESSION_MS) as lease:
         for _ in place.moments():
             lease.check()
 
@@ -281,10 +305,23 @@ def administer(place: Place) -> None:
         admin.list_groups()
         admin.describe_owners(["soak"])
         assert admin.delete_records({first: offset}) == {first: offset}
-        (described,) = admin.describe_topics([topic])
+        described = _described(admin, topic)
         assert len(described.partitions) == 3, described
         with contextlib.suppress(UnknownTopicOrPartitionError):
             admin.delete_topics([topic])
+
+
+def _described(admin: Admin, topic: str) -> TopicDescription:
+    """Describe a topic that exists. Any broker may be asked, also one that does not know of it yet."""
+    deadline = time.monotonic() + _FIRST_RECORD_S
+    while True:
+        try:
+            (described,) = admin.describe_topics([topic])
+            return described
+        except UnknownTopicOrPartitionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_S)
 
 
 def administer_by_librdkafka(place: Place) -> None:
