@@ -47,6 +47,7 @@ async function renew() {
     const answer = await fetch(location.href, { headers: { "X-Holdfast-Live": "1" }, credentials: "same-origin" });
     if (!answer.ok || answer.redirected) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (isPaused) return;  // Paused while the answer was on its way.
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
       if (other) renewPart(part, other);

@@ -13,13 +13,15 @@ import pytest
 from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.remote.webelement import WebElement
 
 HERE = Path(__file__).parent
 HOME = HERE.parents[1]
 SCREENSHOTS = Path(os.environ.get("HOLDFAST_SCREENSHOTS", HOME / "var" / "screenshots"))
 """Where the screenshots of a test run are kept."""
-WITHIN_S = 240.0
-"""How long a busy machine may take."""
+WITHIN_S = 500.0
+"""How long a busy machine may take. A console that has waited half a minute for its
+brokers asks them again after five minutes."""
 WIDE, NARROW = (1280, 900), (400, 860)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
@@ -59,6 +61,21 @@ class Browser:
     def open(self, address: str) -> None:
         self.driver.get(address)
 
+    def open_until(self, address: str, what: str, is_so: Callable[[], Any]) -> Any:
+        """Open a page, again and again, until it shows what is so; its value. Reading for a page ends after
+        some seconds, which a busy machine may need before the first message."""
+
+        def opened() -> Any:
+            self.open(address)
+            return is_so()
+
+        return self.wait(what, opened)
+
+    def leave(self) -> None:
+        """Leave a page whose console ends: what a page misses then is a complaint."""
+        self.open("about:blank")
+        self.complaints()
+
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
@@ -78,6 +95,12 @@ class Browser:
             time.sleep(0.1)
         pytest.fail(f"waited for: {what}\n{self.text('body')[:3000]}")
 
+    def found(self, by: str, name: str) -> WebElement:
+        """An element of the page, once it is there."""
+        (first, *_) = self.wait(f"{by} {name}", lambda: self.driver.find_elements(by, name))
+        assert isinstance(first, WebElement)
+        return first
+
     def dress(self, scheme: str) -> None:
         """Choose light or dark, as the system would."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -86,6 +109,11 @@ class Browser:
     def size(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def await_page(self, title: str) -> None:
+        """Wait until the page with this heading is there, and its script has run: keys need it."""
+        ready = "return document.readyState === 'complete'"
+        self.wait(title, lambda: self.text("h1") == title and self.run(ready))
 
     def picture(self, name: str) -> None:
         """Keep a screenshot of the whole page."""

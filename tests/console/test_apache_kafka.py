@@ -12,6 +12,7 @@ from holdfast_log.clients.admin import ClientQuotaEntity, NewScramCredential
 from tests.compat.apache_kafka import KafkaBroker, class_path
 from tests.console.served import running_console
 from tests.console.world import words
+from tests.integration.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_every_page_shows_a_cluster_of_apache_kafka(kafka: KafkaBroker) -> None:
         consumer.commit()
 
     with running_console(kafka.address) as address:
-        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=120)
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=300)
 
         def page(path: str) -> str:
             connection.request("GET", path)
@@ -56,7 +57,8 @@ def test_every_page_shows_a_cluster_of_apache_kafka(kafka: KafkaBroker) -> None:
         assert "The cluster is healthy" in page("/") and kafka.address in page("/")
         assert "orders ● In sync 2 1" in page("/topics")
         assert "Messages, by offsets 20" in page("/topic?name=orders")
-        assert '{"n": 17}' in page("/messages?topic=orders&key=k17")
+        # Reading for a page ends after some seconds, which a busy machine may need before the first message.
+        until(lambda: '{"n": 17}' in page("/messages?topic=orders&key=k17"))
         assert "billing classic ○ No members 0 2 0" in page("/groups")
         assert "Lag 0" in page("/group?name=billing")
         assert "86400000 Set for this topic" in page("/configs?topic=orders")
@@ -66,8 +68,8 @@ def test_every_page_shows_a_cluster_of_apache_kafka(kafka: KafkaBroker) -> None:
         with Admin(given) as admin:
             admin.alter_scram_credentials([NewScramCredential("anna", "open sesame")])
             admin.alter_client_quotas({ClientQuotaEntity.of(user="anna"): {"producer_byte_rate": 1024.0}})
-            while "anna" not in admin.describe_scram_credentials():
-                pass  # Brokers of Apache Kafka read it from ZooKeeper.
+            # Brokers of Apache Kafka read it from ZooKeeper.
+            until(lambda: "anna" in admin.describe_scram_credentials())
         said = page("/users")
         assert "anna SCRAM-SHA-512 4,096" in said
         assert "user-principal 'anna' producer_byte_rate 1.0 KiB/s" in said

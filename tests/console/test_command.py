@@ -17,7 +17,7 @@ from holdfast_log.console.main import console
 from holdfast_log.console.options import ConsoleOptions
 from holdfast_log.console.serving import serve
 from tests.cluster import Cluster
-from tests.console.served import HOME, running_console
+from tests.console.served import HOME, LONG_SESSION, running_console
 
 BROKER = ("--bootstrap-server", "127.0.0.1:1")
 
@@ -81,9 +81,9 @@ def test_the_script_says_how_it_is_used() -> None:
 
 
 def test_it_shows_a_real_cluster_and_tells_of_new_looks(cluster: Cluster) -> None:
-    cluster.start(1)
+    cluster.start(1, LONG_SESSION)
     with running_console(cluster.bootstrap, "--refresh-ms", "500") as address:
-        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=120)
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=300)
         connection.request("GET", "/")
         page = connection.getresponse().read().decode()
         assert "The cluster is healthy" in page

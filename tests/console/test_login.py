@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -12,8 +11,9 @@ from holdfast_log import Admin, Message, NewTopic, Producer
 from holdfast_log.broker.tools.broker_process import free_port
 from holdfast_log.clients.config import ADMIN_ROWS
 from tests.cluster import Cluster
-from tests.console.served import running_console
+from tests.console.served import LONG_SESSION, running_console
 from tests.console.world import token_in, words
+from tests.integration.waiting import until
 
 USERS = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" '
@@ -33,10 +33,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def console(cluster_of_module: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def console(cluster_of_module: Cluster) -> Iterator[str]:
     """The address of a console with a login, in front of a broker that lets users in by SASL."""
     broker, port = cluster_of_module.add(), free_port()
     broker.properties |= {
+        **LONG_SESSION,
         "listeners": (
             f"PLAINTEXT://127.0.0.1:{broker.port},CLIENTS://127.0.0.1:{port},"
             f"INTERNAL://127.0.0.1:{broker.brokers_port}"
@@ -51,17 +52,14 @@ def console(cluster_of_module: Cluster, tmp_path_factory: pytest.TempPathFactory
         admin.create_topics([NewTopic("orders", 1, 1)])
     with Producer({"bootstrap.servers": broker.address}) as producer:
         producer.send(Message("orders", value="twelve boats")).result()
-    config: Path = tmp_path_factory.mktemp("console") / "client.properties"
-    config.write_text(CLIENT)
-    options = ("--login", "--command-config", str(config))
-    with running_console(f"127.0.0.1:{port}", *options) as address:
+    with running_console(f"127.0.0.1:{port}", "--login", properties=CLIENT) as address:
         yield address
     cluster_of_module.show()
 
 
 @pytest.fixture
 def browser(console: str) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=console, timeout=120, trust_env=False) as client:
+    with httpx2.Client(base_url=console, timeout=300, trust_env=False) as client:
         yield client
 
 
@@ -80,7 +78,8 @@ def test_a_user_of_the_cluster_gets_in_and_sees_messages(browser: httpx2.Client)
     assert log_in(browser, "ada", "engine=1").headers["location"] == "/topics"
 
     assert "orders" in words(browser.get("/topics").text) and "ada" in words(browser.get("/topics").text)
-    assert "twelve boats" in words(browser.get("/messages?topic=orders").text)
+    # Reading for a page ends after some seconds, which a busy machine may need before the first message.
+    until(lambda: "twelve boats" in words(browser.get("/messages?topic=orders").text))
     assert browser.get("/configs?topic=orders").status_code == 200
 
 
