@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import ErrorCode
@@ -60,8 +62,10 @@ from tests.hostile.scene import (
     Scene,
     await_coordinator,
     create,
+    files_below,
     held,
     names,
+    once_loaded,
     produced,
     work_of_produce_ms,
 )  # fmt: skip
@@ -318,11 +322,16 @@ def is_open(connection: socket.socket) -> bool:
 def files_of_others(scene: Scene) -> str:
     """What other users of the machine may write."""
     root = scene.log.parent
-    wide = [
-        str(path) for path in (root, *root.rglob("*")) if path.exists() and path.lstat().st_mode & 0o002
-        and not path.is_symlink()
-    ]  # fmt: skip
+    wide = [path for path in files_below(root) if may_be_written_by_all(path)]
     return held(not wide, f"{len(wide)} of the files under {root.name} may be written by everybody")
+
+
+def may_be_written_by_all(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False  # The broker has removed it.
+    return bool(mode & stat.S_IWOTH) and not stat.S_ISLNK(mode)
 
 
 def quotas_and_internal_topics(scene: Scene) -> str:
@@ -383,7 +392,7 @@ def transactions(scene: Scene) -> str:
         listed_s = time.monotonic() - began_s
     with RawSocket(scene.port, source="127.0.0.3") as honest:
         wanted = InitProducerIdRequest(transactional_id="honest", transaction_timeout_ms=60_000)
-        name = honest.call(wanted, 4)
+        name = once_loaded(lambda: honest.call(wanted, 4), lambda answer: [answer.error_code])
         many = [AddPartitionsToTxnTopic(name=TOPIC, partitions=list(range(15_000)))]
         added = honest.call(
             AddPartitionsToTxnRequest(

@@ -50,9 +50,12 @@ from tests.hostile.scene import (
     Scene,
     await_coordinator,
     create,
+    files_below,
     held,
     names,
+    once_loaded,
     produced,
+    sizes,
     work_of_produce_ms,
 )
 from tests.integration.raw_socket import RawSocket
@@ -85,6 +88,13 @@ def _claim(group: str, owner: str, wanted: list[ResourceClaim]) -> OwnRequest:
     )
 
 
+def _claimed(connection: RawSocket, claim: OwnRequest) -> Any:
+    """The answer of a coordinator that has read the names of the group."""
+    return once_loaded(
+        lambda: connection.call(claim), lambda answer: [row.error_code for row in answer.resources]
+    )
+
+
 def owners(scene: Scene) -> str:
     """Names with control characters that are as long as may be, by the thousand, for owners of long names,
     beyond the share of one source."""
@@ -98,7 +108,7 @@ def owners(scene: Scene) -> str:
                 ResourceClaim(name=f"{number}-{each}-{_CONTROL}".ljust(255, "x"), generation=IF_FREE)
                 for each in range(100)
             ]
-            answer = connection.call(_claim("strangers", owner, wanted))
+            answer = _claimed(connection, _claim("strangers", owner, wanted))
             codes.update(row.error_code for row in answer.resources)
             message = answer.resources[-1].error_message
         long = ResourceClaim(name="x" * 256, generation=IF_FREE)
@@ -106,7 +116,7 @@ def owners(scene: Scene) -> str:
         too_long_owner = connection.call(_claim("strangers", "o" * 256, wanted[:1]))
     with RawSocket(scene.port, source="127.0.0.5", timeout_s=60) as other:
         owned = [ResourceClaim(name=f"honest-{number}", generation=IF_FREE) for number in range(100)]
-        granted = Counter(row.error_code for row in other.call(_claim("honest", "o", owned)).resources)
+        granted = Counter(row.error_code for row in _claimed(other, _claim("honest", "o", owned)).resources)
     time.sleep(0.5)
     text = scene.log.read_text(errors="replace")
     lines = [line for line in text.split("\n") if line.startswith("[2026-01-01 00:00:00,000]")]
@@ -257,8 +267,8 @@ def _cleaned(scene: Scene, topic: str, larger_than: int, seconds: float) -> int:
     """The bytes of the log's segments once they are fewer, or after so many seconds."""
     ends_s = time.monotonic() + seconds
     while True:
-        paths = [*scene.log.parent.parent.rglob(f"{topic}-0/*.log")]
-        size = sum(path.stat().st_size for path in paths if path.exists())
+        below = files_below(scene.log.parent.parent)
+        size = sizes(path for path in below if path.parent.name == f"{topic}-0" and path.suffix == ".log")
         if size < larger_than or time.monotonic() > ends_s:
             return size
         time.sleep(0.5)
@@ -304,7 +314,8 @@ def _abort_transactions(scene: Scene, connection: RawSocket, topic: str, count: 
     """Begin and abort transactions of one record each. Returns how many were aborted."""
     name, aborted = "aborts", 0
     await_coordinator(scene, name, TRANSACTION)
-    found = connection.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
+    wanted = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    found = once_loaded(lambda: connection.call(wanted, 4), lambda answer: [answer.error_code])
     held(not found.error_code, f"InitProducerId: {ErrorCode(found.error_code).name}")
     producer_id, epoch = found.producer_id, found.producer_epoch
     for number in range(count):

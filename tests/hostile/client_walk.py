@@ -93,11 +93,12 @@ def lying(lie: Lie) -> Iterator[LyingBroker]:
             broker.close()
 
 
-def outcome(lie: Lie, client: str) -> Outcome:
-    """Have one client meet one lie."""
+def outcome(lie: Lie, client: str, patience: int = 1) -> Outcome:
+    """Have one client meet one lie. Its deadlines are `patience` times as long as the ordinary ones."""
     name = (lie.__doc__ or "").split("\n")[0].rstrip(".")
     with lying(lie) as broker:
-        command = [sys.executable, "-m", "tests.hostile.lied_to", client, f"{HOST}:{broker.liar.port}"]
+        address = f"{HOST}:{broker.liar.port}"
+        command = [sys.executable, "-m", "tests.hostile.lied_to", client, address, str(patience)]
         try:
             ended = subprocess.run(
                 command, cwd=HOME, capture_output=True, text=True, timeout=ENDS_S, check=False

@@ -27,7 +27,9 @@ _PROPERTIES = {
     "transaction.state.log.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "zookeeper.session.timeout.ms": "60000",
 }
+"""On a busy machine a broker, or ZooKeeper, may not run for seconds: that is no attack."""
 
 
 @contextmanager

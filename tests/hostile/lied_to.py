@@ -1,9 +1,10 @@
 """One of our clients, with ordinary deadlines, at a broker that may lie.
 
-    python -m tests.hostile.lied_to KIND ADDRESS
+    python -m tests.hostile.lied_to KIND ADDRESS [PATIENCE]
 
 prints one line of JSON: what came of the client's calls, how long the longest took beyond its deadline, by
-how much the process grew, how much processor time it used, and how many warnings it gave.
+how much the process grew, how much processor time it used, and how many warnings it gave. Its deadlines are
+PATIENCE times as long: a client that is not lied to has to get what it wants on a busy machine, too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from holdfast_log.protocol.errors import BrokerError
 from tests.hostile.attack import memory_bytes
 
 TOPIC = "flights"
-PATIENCE = {"request.timeout.ms": 2_000, "default.api.timeout.ms": 6_000}
 
 
 @dataclass(slots=True)
@@ -44,9 +44,18 @@ class Told:
 class Calls:
     """Makes calls that have to end by a deadline, and counts how they did."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: int = 1) -> None:
         self.ended: Counter[str] = Counter()
         self.late_s = 0.0
+        self._patience = patience
+
+    def ms(self, deadline_ms: int) -> int:
+        """A deadline, as long as this client is patient."""
+        return deadline_ms * self._patience
+
+    @property
+    def timeouts(self) -> dict[str, object]:
+        return {"request.timeout.ms": self.ms(2_000), "default.api.timeout.ms": self.ms(6_000)}
 
     def make(self, what: Callable[[], Any], deadline_s: float) -> Any:
         """What a call returns; None after an error of a client or broker. Other errors are raised."""
@@ -57,25 +66,25 @@ class Calls:
         except (ClientError, BrokerError) as error:
             found = None
             self.ended[type(error).__name__] += 1
-        self.late_s = max(self.late_s, time.monotonic() - began_s - deadline_s)
+        self.late_s = max(self.late_s, time.monotonic() - began_s - deadline_s * self._patience)
         return found
 
 
 def produce(calls: Calls, address: str) -> None:
     properties = {
-        "bootstrap.servers": address, "delivery.timeout.ms": 5_000, "request.timeout.ms": 2_000,
-        "linger.ms": 0, "max.block.ms": 3_000,
+        "bootstrap.servers": address, "delivery.timeout.ms": calls.ms(5_000),
+        "request.timeout.ms": calls.ms(2_000), "linger.ms": 0, "max.block.ms": calls.ms(3_000),
     }  # fmt: skip
     producer = Producer(properties)
     for number in range(3):
         waiting = calls.make(lambda number=number: producer.send(Message(TOPIC, value=b"%d" % number)), 3)  # type: ignore[misc]
         if waiting is not None:
             calls.make(waiting.result, 5)
-    calls.make(lambda: producer.close(3_000), 3)
+    calls.make(lambda: producer.close(calls.ms(3_000)), 3)
 
 
 def consume(calls: Calls, address: str) -> None:
-    consumer = Consumer({"bootstrap.servers": address, "auto.offset.reset": "earliest", **PATIENCE})
+    consumer = Consumer({"bootstrap.servers": address, "auto.offset.reset": "earliest", **calls.timeouts})
     consumer.add_topic(TOPIC, 0)
     got = 0
     for _ in range(8):
@@ -85,8 +94,8 @@ def consume(calls: Calls, address: str) -> None:
 
 
 def consume_in_a_group(calls: Calls, address: str) -> None:
-    properties = {"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "earliest", **PATIENCE}
-    consumer = Consumer(properties)
+    properties = {"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**properties, **calls.timeouts})
     consumer.add_topic(TOPIC)
     for _ in range(6):
         calls.make(lambda: consumer.poll(1_000), 1)
@@ -95,7 +104,7 @@ def consume_in_a_group(calls: Calls, address: str) -> None:
 
 
 def administer(calls: Calls, address: str) -> None:
-    admin = calls.make(lambda: Admin({"bootstrap.servers": address, **PATIENCE}), 6)
+    admin = calls.make(lambda: Admin({"bootstrap.servers": address, **calls.timeouts}), 6)
     if admin is None:
         return
     # A call that asks a leader or coordinator may ask for the cluster first: two deadlines.
@@ -108,8 +117,8 @@ def administer(calls: Calls, address: str) -> None:
 
 def transact(calls: Calls, address: str) -> None:
     properties = {
-        "bootstrap.servers": address, "transactional.id": "t", "delivery.timeout.ms": 5_000,
-        "request.timeout.ms": 2_000, "linger.ms": 0, "max.block.ms": 6_000,
+        "bootstrap.servers": address, "transactional.id": "t", "delivery.timeout.ms": calls.ms(5_000),
+        "request.timeout.ms": calls.ms(2_000), "linger.ms": 0, "max.block.ms": calls.ms(6_000),
     }  # fmt: skip
     producer = Producer(properties)
 
@@ -120,7 +129,7 @@ def transact(calls: Calls, address: str) -> None:
     calls.make(producer.init_transactions, 6)
     if calls.ended["done"]:
         calls.make(transfer, 12)
-    calls.make(lambda: producer.close(3_000), 3)
+    calls.make(lambda: producer.close(calls.ms(3_000)), 3)
 
 
 KINDS: dict[str, Callable[[Calls, str], None]] = {
@@ -139,10 +148,10 @@ class _Warnings(logging.Handler):
         self.count += 1
 
 
-def main(kind: str, address: str) -> None:
+def main(kind: str, address: str, patience: str = "1") -> None:
     warnings = _Warnings(logging.WARNING)
     logging.getLogger().addHandler(warnings)
-    calls, before = Calls(), _peak_bytes()
+    calls, before = Calls(int(patience)), _peak_bytes()
     KINDS[kind](calls, address)
     told = Told(dict(calls.ended), calls.late_s, _peak_bytes() - before, time.process_time(), warnings.count)
     print(json.dumps(asdict(told)), flush=True)

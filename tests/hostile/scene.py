@@ -7,11 +7,11 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.create_topics import (
@@ -20,12 +20,21 @@ from holdfast_log.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.hostile.neighbour import Kind, Neighbour, processor_time, running_neighbour
 from tests.integration.raw_socket import RawSocket
+from tests.integration.waiting import DEADLINE_S, until
 from tests.models.batches import batch
 
+T = TypeVar("T")
 TOPIC = "walked"
+_LATEST = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +81,51 @@ def create(
         name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=configs
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000, validate_only=only_validate)
-    return scene.ask(request).topics[0]
+    created = scene.ask(request).topics[0]
+    if not created.error_code and not only_validate:
+        # Its leader may not have taken it over yet, or clients may not be told of it yet.
+        until(lambda: not _end_of(scene, name).error_code and all_are_led(scene))
+    return created
+
+
+def all_are_led(scene: Scene) -> bool:
+    """Whether the metadata name a leader of every partition."""
+    topics = scene.ask(MetadataRequest(topics=None), 12).topics
+    return all(partition.leader_id >= 0 for topic in topics for partition in topic.partitions)
+
+
+def _end_of(scene: Scene, topic: str) -> Any:
+    """Where partition 0 of a topic ends, or the error of a broker that does not lead it."""
+    partition = ListOffsetsPartition(partition_index=0, timestamp=_LATEST)
+    wanted = ListOffsetsTopic(name=topic, partitions=[partition])
+    return scene.ask(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 5).topics[0].partitions[0]
 
 
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators."""
+LOADING = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+"""Answers of a coordinator that has not read what it needs yet, or has not ended what was before."""
 
 
 def await_coordinator(scene: Scene, key: str, kind: int) -> None:
     """Have the topic of the coordinators created, and wait for the coordinator."""
-    while scene.ask(FindCoordinatorRequest(key=key, key_type=kind), 3).error_code:
+    until(lambda: not scene.ask(FindCoordinatorRequest(key=key, key_type=kind), 3).error_code)
+
+
+def once_loaded(ask: Callable[[], T], codes: Callable[[T], Iterable[int]]) -> T:
+    """Ask a coordinator until none of the `codes` of its answer says that it is not ready yet."""
+    until_s = time.monotonic() + DEADLINE_S
+    while True:
+        answer = ask()
+        if LOADING.isdisjoint(codes(answer)) or time.monotonic() > until_s:
+            return answer
         time.sleep(0.1)
 
 
@@ -100,6 +144,22 @@ def work_of_produce_ms(scene: Scene, count: int) -> float:
         for _ in range(count):
             produced(client, batch(b"x"))
     return (scene.work_s() - began_s) / count * 1000
+
+
+def sizes(paths: Iterable[Path]) -> int:
+    """The bytes of these files, without those that the broker removes meanwhile."""
+    total = 0
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
+
+
+def files_below(directory: Path) -> Iterator[Path]:
+    """The directory and what is below it. What the broker removes meanwhile may be left out."""
+    for folder, _, names in os.walk(directory):
+        yield Path(folder)
+        yield from (Path(folder, name) for name in names)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def test_topics_that_each_request_invents_end_at_the_limit_and_hold_nobody(
         controller.pace(0, time.monotonic())
         target.reset()
         began_s = time.monotonic()
-        with RawSocket(broker.port) as socket:
+        with RawSocket(broker.port, timeout_s=300) as socket:
             socket.send(b"".join(frames))
             answers = [socket.next_frame() for _ in frames]
         ended_s = time.monotonic()

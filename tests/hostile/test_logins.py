@@ -18,6 +18,8 @@ from tests.hostile.slow_strangers import Stranger, running_broker
 from tests.integration.raw_socket import RawSocket
 
 HANDSHAKE = SaslHandshakeRequest(mechanism=PLAIN)
+PATIENT = {"zookeeper_session_timeout_ms": "60000"}
+"""On a busy machine a broker, or ZooKeeper, may not run for seconds."""
 AHEAD = 50
 """Requests sent before the first is answered."""
 
@@ -25,7 +27,7 @@ AHEAD = 50
 @pytest.fixture(scope="module")
 def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
     directory = tmp_path_factory.mktemp("logins")
-    with running_broker(directory, f"{zookeeper_server}/{directory.name}") as found:
+    with running_broker(directory, f"{zookeeper_server}/{directory.name}", **PATIENT) as found:
         yield found
 
 

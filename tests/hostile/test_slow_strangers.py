@@ -19,14 +19,23 @@ GROWTH_BYTES_MAX = 100_000_000
 
 
 def test_strangers_are_bounded_and_nobody_is_harmed(zookeeper: str, tmp_path: Path) -> None:
-    limits = {"ssl_handshakes_max": str(HANDSHAKES_MAX), "sasl_authentication_timeout_ms": "2000"}
+    limits = {
+        "ssl_handshakes_max": str(HANDSHAKES_MAX),
+        "sasl_authentication_timeout_ms": "2000",
+        "zookeeper_session_timeout_ms": "60000",
+    }
     with running_broker(tmp_path, zookeeper, **limits) as broker:
-        senders = broker.strangers(STRANGERS)
-        load = measured(broker, senders, tmp_path, 9)
-        assert load.pace.rounds > 0 and load.pace.failed == 0
-        assert 0 < load.handshakes <= HANDSHAKES_MAX
-        assert load.connects > STRANGERS  # The broker has ended connections.
-        assert load.grown_bytes < GROWTH_BYTES_MAX
+
+        def is_under_load() -> bool:
+            """Whether the broker had handshakes under way, and has ended connections: strangers that hardly
+            run on a busy machine connect later."""
+            load = measured(broker, broker.strangers(STRANGERS), tmp_path, 9)
+            assert load.pace.rounds > 0 and load.pace.failed == 0
+            assert load.handshakes <= HANDSHAKES_MAX
+            assert load.grown_bytes < GROWTH_BYTES_MAX
+            return load.handshakes > 0 and load.connects > STRANGERS
+
+        until(is_under_load, 300)
         until(lambda: broker.handshakes() == 0)
 
 

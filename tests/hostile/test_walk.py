@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.programs import HOME, run_module
 
 PATIENT = "zookeeper.session.timeout.ms=60000"
@@ -15,6 +17,7 @@ WALK_S = 900.0
 """A few minutes on a quiet machine."""
 
 
+@pytest.mark.timeout(WALK_S + 500)
 def test_no_attack_of_a_client_without_a_right_does_harm(tmp_path: Path) -> None:
     directory = str(tmp_path / "cluster")
     manage = "holdfast_log.broker.tools.background_cluster"

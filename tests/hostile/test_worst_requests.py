@@ -18,6 +18,7 @@ from tests.hostile.neighbour import Kind, running_neighbour
 from tests.hostile.probe import Probe, Turns
 from tests.hostile.report import GROWTH_BYTES_MAX, TURN_MS_MAX
 from tests.hostile.sending import idle_connections, is_serving, measured, repeated
+from tests.integration.waiting import until
 
 BUSY_TURN_MS_MAX = 2 * TURN_MS_MAX
 """Where other processes share the processor, they take the caches from the broker, and its processor time is
@@ -157,9 +158,14 @@ def test_the_probe_sees_a_long_turn_and_where_it_was(probed: Probed) -> None:
     turns, probe = probed
     reactor = Reactor(work_s=2 * TURN_MS_MAX / 1000)
     probe.watch(reactor)
-    reactor.turn(3)
+
+    def is_seen() -> bool:
+        turns.reset()
+        reactor.turn(1)
+        return "_work" in turns.where
+
+    until(is_seen)  # A thread looks now and then: on a busy machine it may come too late for a turn.
     assert turns.longest_ms >= TURN_MS_MAX
-    assert "_work" in turns.where
     turns.reset()
     assert (turns.longest_ms, turns.where) == (0, "")
 

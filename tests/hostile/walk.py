@@ -35,7 +35,6 @@ def main() -> int:
     failed = 0
     with scene_of(arguments.port, arguments.directory.resolve(), arguments.idle) as scene:
         create(scene, TOPIC)
-        time.sleep(1)
         for attack in (*ATTACKS, *STATE_ATTACKS):
             if arguments.only and attack.__name__ not in arguments.only:
                 continue
