@@ -88,7 +88,7 @@ def can_mount() -> bool:
     if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "mount", "umount", "mkfs.ext4"))):
         return False
     trial = [*prefix(), sys.executable, "-m", "tests.faults.machines"]
-    return subprocess.run(trial, cwd=CHECKOUT, capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run(trial, cwd=CHECKOUT, capture_output=True, timeout=300, check=False).returncode == 0
 
 
 def _run(*command: str) -> None:

@@ -39,7 +39,7 @@ from tests.faults.run_cell import (
 )
 
 TOGETHER = 2
-_CELL_TIMEOUT_S = 400.0
+_CELL_TIMEOUT_S = 600.0
 _BANK_TIMEOUT_S = 4 * WAIT_S
 """How long a bank has beyond that: its staff may wait before the fault, after it, and in the end."""
 _COLUMNS = "{:38} {:>10} {:>13} {:>9} {:>5} {:>10} {:>8}"

@@ -109,7 +109,7 @@ def are_possible() -> bool:
     if not all(map(shutil.which, _TOOLS)):
         return False
     trial = [*prefix(), sys.executable, "-m", "tests.faults.namespaces"]
-    return subprocess.run(trial, cwd=CHECKOUT, capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run(trial, cwd=CHECKOUT, capture_output=True, timeout=300, check=False).returncode == 0
 
 
 if __name__ == "__main__":

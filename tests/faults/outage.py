@@ -8,12 +8,14 @@ from benchmarks.steady_load import PartitionAccount
 from tests.faults.scene import Scene
 
 _NOTICED = "ZooKeeper connection lost"
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 240.0
 
 
 def lose_zookeeper(scene: Scene, fault_s: float) -> None:
     """Kill the ZooKeeper server, check the cluster without it, and start it again after `fault_s`."""
     (server,) = scene.zookeepers
+    # A broker whose session has ended on a busy machine could not register again without ZooKeeper.
+    scene.wait_until_whole()
     noticed = [broker.log.count(_NOTICED) for broker in scene.brokers]
     server.kill()
     began = time.monotonic()
@@ -39,7 +41,7 @@ def lose_zookeeper(scene: Scene, fault_s: float) -> None:
 
 
 def _is_acknowledged(account: PartitionAccount, since: float) -> bool:
-    """Whether a record that was sent since then is acknowledged, within a minute."""
+    """Whether a record that was sent since then is acknowledged, within four minutes."""
     while account.first_acknowledged_of_those_sent_since(since) is None:
         if time.monotonic() > since + _TIMEOUT_S:
             return False

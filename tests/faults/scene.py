@@ -25,6 +25,8 @@ PARTITIONS = 3
 RECORDS_PER_SECOND = 300.0
 """Write rate of each client."""
 SOME_RECORDS = 300
+WAIT_S = 240.0
+"""How long a busy machine may take for what takes seconds."""
 _REQUEST_TIMEOUT_MS = 8_000
 """Shorter than the default pause, so that a client stops waiting for a paused broker before it resumes."""
 _DELIVERY_TIMEOUT_MS = 300_000
@@ -70,8 +72,8 @@ class Scene:
 
     def struck(self, role: Role) -> Sequence[BackgroundBroker]:
         """The broker or brokers that have the role now."""
-        leader = self.view.leader(self.loads[0].topic, 0)
-        controller = self.view.controller()
+        leader = self.view.leader(self.loads[0].topic, 0, timeout_s=WAIT_S)
+        controller = self.view.controller(timeout_s=WAIT_S)
         match role:
             case Role.LEADER | Role.LAST_IN_SYNC:
                 chosen = [leader]
@@ -93,7 +95,7 @@ class Scene:
         """Wait until these are the in-sync brokers of every partition."""
         for load in self.loads:
             for partition in range(PARTITIONS):
-                self.view.wait_for_in_sync(load.topic, partition, brokers, timeout_s=120)
+                self.view.wait_for_in_sync(load.topic, partition, brokers, timeout_s=WAIT_S)
 
     def write_more(self, count: int = SOME_RECORDS) -> None:
         """Wait until each client has had `count` more records acknowledged."""
@@ -174,7 +176,7 @@ def _loads(
     cluster: LocalCluster, view: ClusterView, is_compressed: bool
 ) -> AbstractContextManager[list[SteadyLoad]]:
     """The loads of a cell. One broker leads all partitions; it is not the controller."""
-    controller = view.controller()
+    controller = view.controller(timeout_s=WAIT_S)
     leader, follower = (broker.broker_id for broker in cluster.brokers if broker.broker_id != controller)
     assignment = [[leader, follower, controller]] * PARTITIONS
     return steady_loads(

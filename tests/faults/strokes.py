@@ -11,13 +11,12 @@ from holdfast_log.broker.tools.relays import Relays
 from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess
 from tests.faults.cells import Cell, Fault, Role
 from tests.faults.outage import lose_zookeeper
-from tests.faults.scene import BROKERS, Scene
+from tests.faults.scene import BROKERS, WAIT_S, Scene
 
 BOUNCES = 5
 _AWAY_S = 3.0
 """Time that a stopped or killed broker stays down after it has left the cluster."""
 _HOUR_S = 3600.0
-_FULL_TIMEOUT_S = 60.0
 _NO_SPACE = "No space left on device"
 _LOST_DIRECTORY = re.compile(r"set log\.dirs\.lost=(\S+)")
 
@@ -44,7 +43,7 @@ def _kill(scene: Scene, role: Role, fault_s: float) -> None:
     for broker in brokers:
         broker.kill()
     for broker in brokers:
-        scene.view.wait_until_gone(broker.broker_id)
+        scene.view.wait_until_gone(broker.broker_id, WAIT_S)
     time.sleep(_AWAY_S)
     _start(brokers)
 
@@ -84,7 +83,7 @@ def _cut_from_zookeeper(scene: Scene, role: Role, fault_s: float) -> None:
     network = _relays(scene)
     network.cut_from_zookeeper(broker.broker_id)
     began = time.monotonic()
-    scene.view.wait_until_gone(broker.broker_id)
+    scene.view.wait_until_gone(broker.broker_id, WAIT_S)
     time.sleep(max(0.0, began + fault_s - time.monotonic()))
     network.heal(broker.broker_id)
 
@@ -112,7 +111,7 @@ def _fill_disk(scene: Scene, role: Role, fault_s: float) -> None:
     machine.fill_disk()
     began = time.monotonic()
     while _NO_SPACE not in broker.log:
-        assert time.monotonic() < began + _FULL_TIMEOUT_S, "the broker has not noticed that its disk is full"
+        assert time.monotonic() < began + WAIT_S, "the broker has not noticed that its disk is full"
         time.sleep(0.1)
     scene.write_more()
     time.sleep(max(0.0, began + fault_s - time.monotonic()))
@@ -149,7 +148,7 @@ def _lose_power(scene: Scene, role: Role, fault_s: float) -> None:
     for broker in brokers:
         scene.machine_of(broker).lose_power()
     for broker in brokers:
-        scene.view.wait_until_gone(broker.broker_id)
+        scene.view.wait_until_gone(broker.broker_id, WAIT_S)
     time.sleep(_AWAY_S)
     _start([*brokers, *others])
 
@@ -214,7 +213,7 @@ def _change_zookeeper_leader(scene: Scene, fault_s: float) -> None:
     leader.wait_ready()
 
 
-def _wait_for_leader(servers: Sequence[ZooKeeperProcess], timeout_s: float = 60.0) -> None:
+def _wait_for_leader(servers: Sequence[ZooKeeperProcess], timeout_s: float = WAIT_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not any(server.leads for server in servers):
         assert time.monotonic() < deadline, f"the ensemble elected no leader within {timeout_s:.0f} s"

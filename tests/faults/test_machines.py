@@ -28,7 +28,7 @@ def run_on(machine: Machine, program: str) -> str:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     return ended.stdout

@@ -25,7 +25,7 @@ NAMES = (
     "zookeeper/outage/plain",
 )
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1500)
 
 
 @pytest.fixture(scope="module")
