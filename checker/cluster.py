@@ -20,7 +20,7 @@ COORDINATION = TopicPartition("__consumer_offsets", 0)
 """The partition whose leader coordinates all groups, and so decides about all names."""
 TRANSACTIONS = TopicPartition("__transaction_state", 0)
 """The partition whose leader coordinates all transactions."""
-_WHOLE_TIMEOUT_S = 120.0
+_WHOLE_TIMEOUT_S = 300.0
 _PROPERTIES: Mapping[str, str] = {
     "zookeeper.session.timeout.ms": "3000",
     "zookeeper.connection.timeout.ms": "60000",
@@ -46,23 +46,26 @@ class CheckedCluster:
         self._view = view
 
     def leader(self, place: TopicPartition) -> int:
-        """The id of the broker that leads a partition. Waits until one does; raises TimeoutError after a
-        minute."""
-        return self._view.leader(*place)
+        """The id of the broker that leads a partition. Waits until one does; raises TimeoutError after
+        five minutes."""
+        return self._view.leader(*place, timeout_s=_WHOLE_TIMEOUT_S)
 
     def wait_until_whole(self, places: list[TopicPartition]) -> None:
         """Wait until every broker serves and every replica of these partitions is in sync. Raises
-        BrokerProcessError if a broker has ended, and TimeoutError after two minutes."""
+        BrokerProcessError if a broker has ended, and TimeoutError after five minutes."""
         self._cluster.wait_ready(_WHOLE_TIMEOUT_S)
         for place in places:
             self._view.wait_for_in_sync(*place, range(1, BROKERS + 1), _WHOLE_TIMEOUT_S)
 
 
 @contextmanager
-def checked_cluster(directory: Path, python_arguments: Sequence[str] = ()) -> Iterator[CheckedCluster]:
+def checked_cluster(
+    directory: Path, python_arguments: Sequence[str] = (), properties: Mapping[str, str] | None = None
+) -> Iterator[CheckedCluster]:
     """Start the processes, with their data below `directory`, and stop them at the exit.
 
     `python_arguments` go before `-m holdfast_log.broker`, for a program that runs the broker in another way.
+    `properties` are added to the settings of the brokers.
     Use the cluster in one thread only: its processes end with the thread that has started them. Raises
     BrokerProcessError or ZooKeeperServerError if a process does not start.
     """
@@ -71,7 +74,11 @@ def checked_cluster(directory: Path, python_arguments: Sequence[str] = ()) -> It
         machine.python_arguments = (*machine.python_arguments, *python_arguments)
     with closing(Relays()) as relays:
         cluster = LocalCluster(
-            directory, brokers=BROKERS, properties=_PROPERTIES, place=relays.place, machines=machines
+            directory,
+            brokers=BROKERS,
+            properties={**_PROPERTIES, **(properties or {})},
+            place=relays.place,
+            machines=machines,
         )
         with cluster, ExitStack() as stack:
             stack.callback(cluster.kill_brokers)

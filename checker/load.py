@@ -17,13 +17,13 @@ from holdfast_log.checker.parts import RECIPES, LoadPart, PartTopic, place_of
 from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.errors import RequestTimeoutError
-from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.errors import BrokerError, UnknownTopicOrPartitionError
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _QUIET = (Impostor, Grower, Recreator)
 """Clients that record hardly anything, or nothing unless a broker is wrong."""
-_END_TIMEOUT_S = 60.0
-_READ_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 180.0
+_READ_TIMEOUT_S = 240.0
 _POLL_MS = 500
 _LOOK_S = 0.2
 
@@ -78,7 +78,8 @@ class CheckLoad:
         with Admin(self._settings.properties()) as admin:
             present = set(admin.list_topics())
             wanted = {self._settings.topic(topic.name) for topic in self._topics}
-            admin.delete_topics(sorted(wanted & present))
+            with suppress(UnknownTopicOrPartitionError):  # A broker may not know yet that it was deleted.
+                admin.delete_topics(sorted(wanted & present))
 
     def start(self) -> None:
         """Start all clients, each in a thread."""
@@ -109,7 +110,7 @@ class CheckLoad:
         return sorted(self._recording - heard)
 
     def read_stored(self) -> None:
-        """Record what every partition has. Raises TimeoutError if that takes longer than two minutes."""
+        """Record what every partition has. Raises TimeoutError if that takes longer than four minutes."""
         for place in self._logs:
             self._read(place, place.topic)
         if self._lists:
@@ -121,9 +122,7 @@ class CheckLoad:
     def _read_changing(self, topic: str) -> None:
         """Record what partition 0 has, under the label of the topic that has this name now, and that the
         others which had it are gone."""
-        with Admin(self._settings.properties()) as admin:
-            is_there = topic in admin.list_topics()
-            present = label_of(topic, admin.describe_topics([topic])[0].id) if is_there else ""
+        present = self._present_label(topic)
         written = {
             call.topic
             for call in self._settings.recorder.history.appends
@@ -133,6 +132,27 @@ class CheckLoad:
             self._settings.recorder.add(DeletedLog(label, 0))
         if present and written:
             self._read(TopicPartition(topic, 0), present)
+
+    def _present_label(self, topic: str) -> str:
+        """The label of the topic that has this name now; empty if there is none. Brokers learn of it one
+        after the other: this waits until all say the same. Raises TimeoutError."""
+        deadline_s = self._settings.recorder.now_s() + _READ_TIMEOUT_S
+        with Admin(self._settings.properties()) as admin:
+            addresses = [f"{node.host}:{node.port}" for node in admin.describe_cluster().nodes]
+        while len(labels := {self._label_at(address, topic) for address in addresses}) > 1:
+            if self._settings.recorder.now_s() > deadline_s:
+                raise TimeoutError(f"the brokers do not agree about the topic {topic}: {sorted(labels)}")
+            time.sleep(_LOOK_S)
+        return labels.pop()
+
+    def _label_at(self, address: str, topic: str) -> str:
+        """The label of the topic as the broker at this address knows it."""
+        with Admin({**self._settings.properties(), "bootstrap.servers": address}) as admin:
+            try:
+                (found,) = admin.describe_topics([topic])
+            except UnknownTopicOrPartitionError:
+                return ""
+            return label_of(topic, found.id)
 
     def _read(self, place: TopicPartition, label: str) -> None:
         recorder = self._settings.recorder
