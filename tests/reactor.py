@@ -35,7 +35,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 Scenario: TypeAlias = Coroutine[Any, Any, T] | Generator[Any, Any, T] | defer.Deferred[T]
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 240.0
 _errors: list[Failure] = []
 
 

@@ -16,6 +16,8 @@ import pytest
 from tests.usages import printed
 
 HOME = Path(__file__).parent.parent
+LATE_S = 300.0
+"""A program of some seconds takes minutes where others use the processors."""
 PACKAGES = sorted(found.parent for found in HOME.glob("*/__init__.py"))
 PROSE = [HOME / "README.md", *sorted((HOME / "docs").glob("**/*.md"))]
 SCRIPTS = [path for path in sorted((HOME / "scripts").glob("*.sh")) if path.name != "common.sh"]
@@ -73,7 +75,7 @@ def names_of(paths: list[Path]) -> list[str]:
 @pytest.mark.parametrize(("page", "module"), GENERATED.items())
 def test_a_generated_page_matches_the_output_of_its_module(page: str, module: str) -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", module], cwd=HOME, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", module], cwd=HOME, capture_output=True, text=True, timeout=LATE_S, check=True
     ).stdout
 
     assert (HOME / page).read_text() == printed, f"run: python -m {module} > {page}"
@@ -151,7 +153,7 @@ def test_every_script_prints_its_usage(name: str, stand_in: Path, tmp_path: Path
         [HOME / name, "--help"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LATE_S,
         check=False,
         env={**os.environ, "HOLDFAST_VENV": str(stand_in), "WRITTEN": str(written)},
     )
