@@ -27,7 +27,7 @@ struct connection {
 
 static int epoll;
 static int64_t began, window_start, window_end;
-static int64_t *append_times; /* when each request of the group that tails follow was sent */
+static int64_t *append_times; /* when each request of the group that tails follow was sent; 0 if it is not counted */
 static uint64_t append_times_size;
 
 static void watch(struct connection *connection, int operation)
@@ -92,7 +92,8 @@ static void note_sent(struct connection *connection, uint64_t sequence, int64_t 
     if (group->kind != PACED)
         return;
     int64_t due = connection->times[sequence & connection->mask];
-    if (due >= window_start && due < window_end)
+    bool is_counted = due >= window_start && due < window_end;
+    if (is_counted)
         record(group->lateness, at - due);
     if (group == appender && group->connections == 1) {
         if (sequence >= append_times_size) {
@@ -101,7 +102,7 @@ static void note_sent(struct connection *connection, uint64_t sequence, int64_t 
             if (append_times == NULL)
                 fail("no memory for the times of appends");
         }
-        append_times[sequence] = at;
+        append_times[sequence] = is_counted ? at : 0;
     }
 }
 

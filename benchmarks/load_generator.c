@@ -43,7 +43,7 @@ static void take_batches(struct connection *connection, int64_t batches, int64_t
         uint64_t append = (uint64_t)((connection->offset - group->start) / group->batch_records + index);
         if (appender == NULL || append >= appender->members[0].queued)
             fail("group %s: a batch was received that was not appended", group->name);
-        if (append_times[append] >= window_start && append_times[append] < window_end)
+        if (append_times[append] != 0)
             record(group->latencies, at - append_times[append]);
     }
     connection->offset += batches * group->batch_records;
@@ -79,8 +79,10 @@ static void finish_response(struct connection *connection, int64_t at)
     connection->answered++;
     answers++;
     bool is_counted = at >= window_start && at < window_end;
-    if (is_counted && at - group->last_answer > group->longest_pause)
-        group->longest_pause = at - group->last_answer;
+    /* A pause that outlasts the counted time counts up to its end. */
+    int64_t until = at < window_end ? at : window_end;
+    if (at >= window_start && until - group->last_answer > group->longest_pause)
+        group->longest_pause = until - group->last_answer;
     group->last_answer = at;
     group->waiting--;
     if (group->kind == PACED ? sent_at >= window_start && sent_at < window_end : is_counted) {
@@ -307,7 +309,6 @@ static void run(double cpu_before[2], double cpu_after[2], double own[2])
     while ((at = now_ns()) < window_end && !is_caught_up()) {
         if (!is_measuring && at >= window_start) {
             is_measuring = true;
-            window_start = at;
             read_cpu(cpu_before);
             own[0] = own_cpu();
         }
@@ -319,8 +320,13 @@ static void run(double cpu_before[2], double cpu_after[2], double own[2])
         }
         wait_for_events(timer, pace(at));
     }
-    if (!is_measuring)
+    if (!is_measuring && at < window_end)
         fail("the load ended before its warm-up did");
+    if (!is_measuring) { /* This thread stood still for all of the counted time. */
+        read_cpu(cpu_before);
+        own[0] = own_cpu();
+    }
+    pace(at); /* What became due while this thread stood still at the end. */
     window_end = at < window_end ? at : window_end;
     read_cpu(cpu_after);
     own[1] = own_cpu();

@@ -105,7 +105,8 @@ class LatencyPercentiles:
 class GroupResult:
     """What one load did in the counted time. Bytes are those of whole batches. `requests_total` counts
     those of the warm-up too. `lateness` is how late the generator itself sent a paced request;
-    `longest_pause_ms` the longest time between two answers while a request waited."""
+    `longest_pause_ms` the longest time between two answers while a request waited, at most up to
+    the end of that time."""
 
     name: str
     connections: int

@@ -9,12 +9,13 @@ import re
 import shutil
 import socket
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from benchmarks import load_generator
 from benchmarks.load_error import LoadError
-from benchmarks.load_generator import LoadGroup, LoadPlan, summarize
+from benchmarks.load_generator import LoadGroup, LoadPlan, LoadResult, summarize
 from benchmarks.raw_client import batch_of, fetch_frame, produce_frame
 from benchmarks.targets import Target, create_topic
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port
@@ -28,11 +29,27 @@ pytestmark = pytest.mark.skipif(
 )
 loaded = functools.partial(LoadGroup, batch_bytes=len(BATCH), batch_records=RECORDS)
 """Connections whose requests are about such batches."""
+patient = functools.partial(LoadPlan, silence_s=300.0)
+"""A plan that does not fail because a broker is late."""
 
 
 @pytest.fixture(scope="module")
 def broker(cluster_of_module: Cluster) -> BackgroundBroker:
-    return cluster_of_module.start()[0]
+    return cluster_of_module.start(properties={"zookeeper.session.timeout.ms": "60000"})[0]
+
+
+def runs_until(
+    is_enough: Callable[[LoadResult], bool], plan: Callable[[float], LoadPlan]
+) -> list[LoadResult]:
+    """The results of runs, each four times as long as the one before, up to the first that is enough: where
+    all answers are late, a short run has none in its counted time."""
+    results = []
+    seconds = 0.2
+    while not results or not is_enough(results[-1]):
+        assert seconds < 300
+        results.append(load_generator.run(plan(seconds)))
+        seconds *= 4
+    return results
 
 
 def at(broker: BackgroundBroker) -> tuple[str, int]:
@@ -77,14 +94,17 @@ def test_every_produced_batch_and_no_other_is_in_the_log(broker: BackgroundBroke
     frames = [produce_frame(topic, number, BATCH, acks=-1) for number in range(2)]
     group = loaded("load", "closed", at(broker), 3, topic, frames, in_flight=4)
 
-    load = load_generator.run(LoadPlan([group], 0.3, 0.1, [broker.pid]))
+    loads = runs_until(
+        lambda load: load.groups["load"].requests > 0 and load.broker_cpu_seconds > 0,
+        lambda seconds: patient([group], seconds, 0.1, [broker.pid]),
+    )
 
-    done = load.groups["load"]
+    done = loads[-1].groups["load"]
     assert 0 < done.requests <= done.requests_total - 1
     assert done.bytes == done.requests * len(BATCH)
-    assert load.broker_cpu_seconds > 0
     target = Target("holdfast", broker.address)
-    assert load_generator.end_offsets(target, topic, 2) == done.requests_total * RECORDS
+    total = sum(load.groups["load"].requests_total for load in loads)
+    assert load_generator.end_offsets(target, topic, 2) == total * RECORDS
 
 
 def test_paced_requests_are_all_sent_and_their_latency_counts_from_when_they_were_due(
@@ -93,10 +113,10 @@ def test_paced_requests_are_all_sent_and_their_latency_counts_from_when_they_wer
     topic = made(broker, "paced")
     group = loaded("load", "paced", at(broker), 2, topic, [produce_frame(topic, 0, BATCH)], rate=200)
 
-    done = load_generator.run(LoadPlan([group], 0.5)).groups["load"]
+    done = load_generator.run(patient([group], 0.5)).groups["load"]
 
     assert done.requests_total == 100
-    assert done.latency.count == pytest.approx(100, abs=2)
+    assert done.latency.count == 100
     assert done.latency.max_ms >= done.lateness.p50_ms
 
 
@@ -126,9 +146,9 @@ def test_paused_time_of_a_broker_is_in_the_latencies_of_all_requests_that_were_d
         frames = [produce_frame(topic, 0, BATCH)]
         address = (HOST, server.getsockname()[1])
         group = loaded("load", "paced", address, 1, topic, frames, rate=rate)
-        done = load_generator.run(LoadPlan([group], 0.5)).groups["load"]
+        done = load_generator.run(patient([group], 0.5)).groups["load"]
 
-    assert done.latency.count >= 490
+    assert done.latency.count == 500
     # 300 of 500 requests were due within the pause, and 200 of these waited for 100 ms and longer.
     assert done.latency.p99_ms > 250
     assert done.latency.p90_ms > 100
@@ -140,23 +160,24 @@ def test_fetches_tails_and_catching_up_consumers_receive_what_was_written(broker
     fetch = fetch_frame(topic, 0, 1 << 20, max_wait_ms=500)
     appends = loaded("appends", "paced", at(broker), 1, topic, [produce_frame(topic, 0, BATCH)], rate=100)
     tails = loaded("tails", "tail", at(broker), 5, topic, [fetch], is_fetch=True)
-    delivered = load_generator.run(LoadPlan([tails, appends], 0.4))
+    delivered = load_generator.run(patient([tails, appends], 0.4))
     written = delivered.groups["appends"].requests_total
 
     assert written == 40
-    assert delivered.groups["tails"].latency.count == pytest.approx(5 * written, abs=10)
+    assert delivered.groups["tails"].latency.count == 5 * written
     assert delivered.groups["tails"].latency.p50_ms > 0
 
     end = written * RECORDS
     readers = loaded("readers", "catch_up", at(broker), 3, topic, [fetch], is_fetch=True, end=end)
-    caught_up = load_generator.run(LoadPlan([readers], 20)).groups["readers"]
+    caught_up = load_generator.run(patient([readers], 300)).groups["readers"]
     assert (caught_up.finished, caught_up.batches) == (3, 3 * written)
 
     frames = [fetch_frame(topic, number * RECORDS, len(BATCH)) for number in range(10)]
     idle = LoadGroup("idle", "idle", at(broker), 7)
     fetches = loaded("fetches", "closed", at(broker), 2, topic, frames, is_fetch=True, in_flight=4)
     for discard in (False, True):
-        fetched = load_generator.run(LoadPlan([fetches, idle], 0.2, discard=discard)).groups["fetches"]
+        plan = functools.partial(patient, [fetches, idle], discard=discard)
+        fetched = runs_until(lambda load: load.groups["fetches"].requests > 0, plan)[-1].groups["fetches"]
         assert fetched.bytes == fetched.requests * len(BATCH) > 0
 
 
@@ -169,11 +190,11 @@ def test_groups_of_one_name_have_one_result_with_the_sum_of_all(broker: Backgrou
         for number, rate in ((1, 20), (2, 50), (3, 100))
     ]
 
-    done = load_generator.run(LoadPlan(groups, 0.5)).groups["load"]
+    done = load_generator.run(patient(groups, 0.5)).groups["load"]
 
     assert done.connections == 6
     assert done.requests_total == 10 + 25 + 50
-    assert done.latency.count == done.requests == pytest.approx(85, abs=3)
+    assert done.latency.count == done.requests == 85
     assert done.bytes == done.requests * len(BATCH)
     assert load_generator.end_offsets(Target("holdfast", broker.address), topic, 3) == 85 * RECORDS
 
@@ -190,14 +211,14 @@ def test_an_answer_other_than_expected_fails_the_run(
     group = loaded("load", "closed", at(broker), 1, topic, [frame], is_fetch=True)
 
     with pytest.raises(LoadError, match=message):
-        load_generator.run(LoadPlan([group], 0.2))
+        load_generator.run(patient([group], 0.2))
 
 
 def test_a_broker_that_is_not_there_fails_the_run() -> None:
     group = LoadGroup("load", "idle", (HOST, free_port()), 1)
 
     with pytest.raises(LoadError, match="Connection refused"):
-        load_generator.run(LoadPlan([group], 0.2))
+        load_generator.run(patient([group], 0.2))
 
 
 def test_a_broker_that_falls_silent_fails_the_run() -> None:
@@ -206,4 +227,4 @@ def test_a_broker_that_falls_silent_fails_the_run() -> None:
         group = loaded("load", "closed", (HOST, server.getsockname()[1]), 1, "t", frames)
 
         with pytest.raises(LoadError, match="no answer for 0"):
-            load_generator.run(LoadPlan([group], 5, silence_s=0.2))
+            load_generator.run(LoadPlan([group], 300, silence_s=0.2))
