@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STAT_FIELDS_BEFORE_UTIME = 11
-_CREATE_TIMEOUT_S = 30.0
+_CREATE_TIMEOUT_S = 120.0
 _CREATE_PARTITION_TIMEOUT_S = 0.05
 
 

@@ -52,7 +52,8 @@ class _Server:
                 answered += 1
 
     def join(self) -> None:
-        self._thread.join(10)
+        self._thread.join(300)
+        assert not self._thread.is_alive()
 
 
 def test_every_request_is_answered_with_no_more_than_the_window_in_flight() -> None:
