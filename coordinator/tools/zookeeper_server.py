@@ -94,7 +94,7 @@ def _java_version(java: str) -> int:
     """The feature release of a `java` program; 0 if it does not run. Each program is asked once."""
     try:
         shown = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+            [java, "-version"], capture_output=True, text=True, timeout=120, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return 0

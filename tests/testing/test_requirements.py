@@ -31,7 +31,7 @@ def test_loading_the_plugin_imports_pytest_and_no_part_of_holdfast_beside_itself
     )
 
     answer = subprocess.run(
-        [sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True, timeout=300, check=True
     )
 
     assert {name for name in answer.stdout.split() if "holdfast" in name or name in {"twisted", "kazoo"}} == {
