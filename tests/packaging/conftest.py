@@ -150,4 +150,4 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 @pytest.fixture(scope="module")
 def broker(cluster_of_module: Cluster) -> BackgroundBroker:
     """A broker shared by the tests of a module; each test uses its own topics."""
-    return cluster_of_module.start()[0]
+    return cluster_of_module.start(properties={"zookeeper.session.timeout.ms": "60000"})[0]
