@@ -23,6 +23,8 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="package")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker."""
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), broker_type=ForkedBroker) as cluster:
+    """The address of a broker that keeps its session, and takes no lease from an owner that is late."""
+    patient = {"zookeeper.session.timeout.ms": "60000", "own.ping.timeout.ms": "60000"}
+    directory = tmp_path_factory.mktemp("cluster")
+    with LocalCluster(directory, properties=patient, broker_type=ForkedBroker) as cluster:
         yield cluster.bootstrap

@@ -14,17 +14,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast_log import Admin, Message, NewTopic, Producer
 from holdfast_log.pipeline.lag import lag
+from tests.integration.waiting import until
+from tests.pipeline.patience import NAME, PATIENT, PatientDataSource
 
-WAIT_S = 120
+WAIT_S = 300
 
 Stream = Callable[..., DataFrame]
 
 
 @pytest.fixture
 def stream(spark: SparkSession, bootstrap: str) -> Stream:
-    def stream(**options: str | bool | int) -> DataFrame:
-        reader = spark.readStream.format("holdfast").option("kafka.bootstrap.servers", bootstrap)
-        return reader.options(**options).load()
+    def stream(source: str = "holdfast", **options: str | bool | int) -> DataFrame:
+        reader = spark.readStream.format(source).option("kafka.bootstrap.servers", bootstrap)
+        return reader.options(**(PATIENT | options)).load()
 
     return stream
 
@@ -55,8 +57,12 @@ def was_too_slow_to_start(query: StreamingQuery) -> bool:
 
 def produce(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
     with Producer({"bootstrap.servers": bootstrap}) as producer:
-        for number in range(count):
+        sent = [
             producer.send(Message(topic, value=str(number), partition=number % partitions))
+            for number in range(count)
+        ]
+        for each in sent:
+            each.result()
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
@@ -93,27 +99,24 @@ def test_a_query_reads_new_records_and_new_partitions_once_and_reports_its_lag(
     assert lag(progress) == {"live-0": 0, "live-1": 0, "live-2": 0}
 
 
-def test_a_topic_that_is_deleted_under_a_query_fails_it_within_seconds(
+def test_a_topic_that_is_deleted_under_a_query_fails_it_before_any_timeout_of_the_client(
     bootstrap: str, stream: Stream, started: Callable[..., StreamingQuery]
 ) -> None:
     create(bootstrap, "doomed", 1)
-    query = started(stream(subscribe="doomed"))
+    # Longer than the test waits: a look-up that waits for the topic to come back fails the test.
+    timeout = {"kafka.default.api.timeout.ms": 2000 * WAIT_S}
+    query = started(stream(subscribe="doomed", **timeout))
     wait_until_idle(query)
 
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         admin.delete_topics(["doomed"])
-    began = time.monotonic()
     with pytest.raises(StreamingQueryException, match=r"deleted.*failOnDataLoss"):
         query.awaitTermination(WAIT_S)
-
-    assert time.monotonic() - began < WAIT_S / 2, "not after repeated timeouts of the client"
 
 
 def wait_until_idle(query: StreamingQuery) -> None:
     """Wait until the query has asked for offsets, so that the topic is deleted under it."""
-    deadline = time.monotonic() + WAIT_S
-    while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: not query.isActive or query.lastProgress is not None, WAIT_S)
     assert query.isActive, query.exception()
 
 
@@ -180,7 +183,9 @@ def test_a_query_with_a_reader_group_reads_what_it_owns_and_a_second_run_is_refu
 ) -> None:
     create(bootstrap, "owned", 1)
     produce(bootstrap, "owned", 5)
-    frame = stream(subscribe="owned", startingOffsets="earliest", readerGroup="one-run")
+    spark.dataSource.register(PatientDataSource)
+    options = {"subscribe": "owned", "startingOffsets": "earliest", "readerGroup": "one-run"}
+    frame = stream(NAME, **options)
     first = started(frame)
     assert len(rows_read(spark, first)) == 5
 
@@ -191,6 +196,8 @@ def test_a_query_with_a_reader_group_reads_what_it_owns_and_a_second_run_is_refu
     produce(bootstrap, "owned", 5)
     assert len(rows_read(spark, first)) == 10
     first.stop()
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        until(lambda: not any(row.owner_id for row in admin.describe_owners(["one-run"])), WAIT_S)
     third = started(frame, availableNow=True)
     assert third.awaitTermination(WAIT_S)
     assert len(rows_read(spark, third)) == 10
