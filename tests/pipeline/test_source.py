@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast_log.pipeline.arrow import ROWS_PER_BATCH
+from tests.pipeline.patience import PATIENT
 
 EPOCH_MS = 1_700_000_000_000
 PARTITIONS = 3
 PER_PARTITION = 400
+WAIT_S = 300
 
 Load = Callable[..., DataFrame]
+
+
+def producer_of(bootstrap: str, settings: Mapping[str, str | int] = MappingProxyType({})) -> Producer:
+    """A producer that writes each record once, however late an answer or a new topic is."""
+    patient = {"enable.idempotence": True, "topic.metadata.propagation.max.ms": WAIT_S * 1000}
+    return Producer({"bootstrap.servers": bootstrap, "on_delivery": must_be_written, **patient, **settings})
+
+
+def must_be_written(error: KafkaError | None, _: object) -> None:
+    if error is not None:
+        raise KafkaException(error)
+
+
+def flush(producer: Producer) -> None:
+    """Wait until all records are written."""
+    assert producer.flush(WAIT_S) == 0
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +47,8 @@ def events(bootstrap: str) -> str:
     """
     topic = "events"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "zstd", "batch.size": 4000})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(WAIT_S)
+    producer = producer_of(bootstrap, {"compression.type": "zstd", "batch.size": 4000})
     for number in range(PER_PARTITION):
         for partition in range(PARTITIONS):
             producer.produce(
@@ -40,7 +59,7 @@ def events(bootstrap: str) -> str:
                 timestamp=EPOCH_MS + number * 1000,
                 headers=[("number", str(number).encode()), ("null", None)] if number % 2 else None,
             )
-    assert producer.flush(30) == 0
+    flush(producer)
     return topic
 
 
@@ -48,7 +67,7 @@ def events(bootstrap: str) -> str:
 def load(spark: SparkSession, bootstrap: str) -> Load:
     def load(**options: str | bool | int) -> DataFrame:
         reader = spark.read.format("holdfast").option("kafka.bootstrap.servers", bootstrap)
-        return reader.options(**options).load()
+        return reader.options(**(PATIENT | options)).load()
 
     return load
 
@@ -132,14 +151,14 @@ def test_partitions_are_cut_on_request(load: Load, events: str) -> None:
 
 def test_a_plan_is_kept_while_the_topic_grows(load: Load, bootstrap: str) -> None:
     topic = "growing"
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = producer_of(bootstrap)
     producer.produce(topic, b"1")
-    producer.flush(30)
+    flush(producer)
     frame = load(subscribe=topic).cache()
     assert frame.count() == 1
 
     producer.produce(topic, b"2")
-    producer.flush(30)
+    flush(producer)
 
     assert frame.count() == 1
     assert load(subscribe=topic).count() == 2
@@ -153,12 +172,10 @@ def test_an_empty_topic_gives_no_rows(load: Load, events: str) -> None:
 
 def test_more_records_than_fit_an_arrow_batch_are_read(load: Load, bootstrap: str) -> None:
     count = ROWS_PER_BATCH + 1000
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 200_000}
-    )
+    producer = producer_of(bootstrap, {"linger.ms": 50, "queue.buffering.max.messages": 200_000})
     for number in range(count):
         producer.produce("many", str(number).encode())
-    assert producer.flush(60) == 0
+    flush(producer)
 
     frame = load(subscribe="many").selectExpr("count(*)", "count(distinct value)", "max(offset)")
 
@@ -167,13 +184,13 @@ def test_more_records_than_fit_an_arrow_batch_are_read(load: Load, bootstrap: st
 
 def test_records_deleted_by_the_broker_are_not_missed_silently(load: Load, bootstrap: str) -> None:
     topic = "trimmed"
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = producer_of(bootstrap)
     for number in range(10):
         producer.produce(topic, str(number).encode())
-    assert producer.flush(30) == 0
+    flush(producer)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
-        deleted.result(30)
+        deleted.result(WAIT_S)
     asked = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 2}}}}'}
 
     with pytest.raises(PySparkException, match="failOnDataLoss"):
