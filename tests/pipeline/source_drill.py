@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from holdfast_log import Admin
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.broker.tools.local_cluster import LocalCluster
 from tests.pipeline.local_session import warm_session
+from tests.pipeline.patience import PATIENT
 from tests.pipeline.source_drill_faults import (
     KILL,
     NAME,
@@ -84,25 +85,25 @@ class Failovers:
 
     def _fail_over(self, partition: int, waiting: Path) -> None:
         with Admin({"bootstrap.servers": self._bootstrap}) as admin:
-            leader = self._leader(admin, partition)
+            leader = self._await_leader(admin, partition, (_NO_LEADER,))
             broker = next(each for each in self._brokers if each.broker_id == leader)
             self._lose(broker)
             self._directory.release(waiting)
-            deadline = time.monotonic() + _FAILOVER_S
-            while self._leader(admin, partition) in (leader, _NO_LEADER):
-                if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"nobody else leads {self._topic}-{partition} after {_FAILOVER_S:.0f} s"
-                    )
-                time.sleep(_LEADER_LOOK_S)
+            self._await_leader(admin, partition, (leader, _NO_LEADER))
         self.count += 1
         broker.start()
         broker.wait_ready(len(self._brokers))
 
-    def _leader(self, admin: Admin, partition: int) -> int:
-        """The broker that leads a partition; `_NO_LEADER` if there is none now."""
-        (topic,) = admin.describe_topics([self._topic])
-        return topic.partitions[partition].leader
+    def _await_leader(self, admin: Admin, partition: int, others: Collection[int]) -> int:
+        """The broker that leads a partition, once it is none of `others`. Raises TimeoutError."""
+        deadline = time.monotonic() + _FAILOVER_S
+        while time.monotonic() < deadline:
+            (topic,) = admin.describe_topics([self._topic])
+            leader = topic.partitions[partition].leader
+            if leader not in others:
+                return leader
+            time.sleep(_LEADER_LOOK_S)
+        raise TimeoutError(f"nobody else leads {self._topic}-{partition} after {_FAILOVER_S:.0f} s")
 
 
 # Reads ------------------------------------------------------------------------------------------------
@@ -137,6 +138,7 @@ class Job:
             "kafka.max.partition.fetch.bytes": str(2**17),
             "faultSeed": str(self.seed),
             "faultDirectory": str(self.faults().path),
+            **PATIENT,
         }
 
 
@@ -219,10 +221,10 @@ def read_stream(spark: SparkSession, job: Job, failovers: Failovers, stops: int)
         return writer.trigger(availableNow=True).start()
 
     query, restarts, deadline = start(), 0, time.monotonic() + _START_S
-    while query.isActive or was_too_slow_to_start(query):
+    while True:
         failovers.step()
         if not query.isActive:
-            if time.monotonic() > deadline:
+            if not was_too_slow_to_start(query) or time.monotonic() > deadline:
                 break
             query = start()
         elif (

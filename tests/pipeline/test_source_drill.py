@@ -26,7 +26,7 @@ def test_each_record_is_delivered_once_while_tasks_workers_and_a_leader_die(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     prepare(spark)
-    cluster.start(3)
+    cluster.start(3, {"zookeeper.session.timeout.ms": "60000"})
     ends = ends_of(60_000, 3)
     fill(cluster.bootstrap, "drill", ends, replicas=3)
 
