@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast_log import Admin, Consumer, Message, NewTopic, Producer, TopicPartition
+from holdfast_log import Admin, Consumer, ConsumerRecord, Message, NewTopic, Producer, TopicPartition
+from holdfast_log.pipeline.sink import cluster as cluster_module
 from holdfast_log.pipeline.sink.chunks import LineIdentity
 from holdfast_log.pipeline.sink.cluster import SinkCluster
 from holdfast_log.pipeline.sink.options import WriteOptions, write_options
@@ -17,14 +18,16 @@ from holdfast_log.pipeline.sink.rows import RowError
 from holdfast_log.pipeline.sink.state import QueryState, QueryTakenOverError, Run, committed
 from holdfast_log.pipeline.sink.store import QueryStore
 from holdfast_log.pipeline.sink.task import SinkTask
+from tests.integration.waiting import until
 
 RUN, OTHER = Run("run-1", "host-1", 1), Run("run-2", "host-2", 2)
 _numbers = count()
 
 
 @pytest.fixture
-def cluster(bootstrap: str) -> Iterator[SinkCluster]:
-    found = SinkCluster({"bootstrap.servers": bootstrap})
+def cluster(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SinkCluster]:
+    monkeypatch.setattr(cluster_module, "_TOPIC_MS", 300_000)  # The broker may be late.
+    found = SinkCluster({"bootstrap.servers": bootstrap, "bootstrap.timeout.ms": "120000"})
     yield found
     found.close()
 
@@ -106,6 +109,7 @@ def test_a_row_that_a_retry_receives_elsewhere_in_the_order_is_not_written_again
     values = numbers(0, 50)
     with pytest.raises(ZeroDivisionError):
         writing.task().write(_breaking(batch_of(*values[:30], partition=1)))
+    until(lambda: 1 in writing.values())  # The task did not wait for the answer to its chunk.
     before = writing.values()
 
     report = writing.task().write([batch_of(*reversed(values), partition=1)])
@@ -193,7 +197,9 @@ def test_headers_and_nulls_are_written_as_they_are(writing: Writing) -> None:
 
     with Consumer({"bootstrap.servers": writing.bootstrap, "auto.offset.reset": "earliest"}) as consumer:
         consumer.add_topic(writing.topic, 0)
-        records = consumer.poll(5000)
+        records: list[ConsumerRecord] = []
+        while len(records) < 2:
+            records += consumer.poll(500)
 
     assert [(record.key, record.value) for record in records] == [(b"k", None), (None, b"v")]
     assert list(records[0].headers)[1:] == [("a", b"1"), ("n", None)]
