@@ -42,9 +42,9 @@ from tests.pipeline.sink.drill_query import (
     session,
     start,
 )
-from tests.pipeline.sink.faulty import NO_FAULT, RELEASED, SLOW, STALLED, TASK_FAULTS, ZOMBIES
+from tests.pipeline.sink.faulty import LAST, NO_FAULT, RELEASED, SLOW, STALLED, TASK_FAULTS, ZOMBIES
 
-_ZOMBIES_S = 120.0
+_ZOMBIES_S = 300.0
 _SESSION_MS = 4_000
 """Session timeout of the brokers in ZooKeeper: short, so that others soon lead the partitions of one that was
 killed."""
@@ -97,6 +97,11 @@ def under_stops(
     return judge(place, "query-stop", wanted, recoveries=stopped)
 
 
+def _hold_last(place: Place, batches: int) -> None:
+    """Keep a slow query in its last micro-batch until it is stopped, or until tasks are released."""
+    place.directory.joinpath(LAST).write_text(str(batches - 1))
+
+
 def _await_batches(place: Place, count: int, is_running: Callable[[], bool]) -> None:
     """Wait until the query is in the `count`th micro-batch that is not committed yet, or has ended."""
     aim, deadline = place.committed() + count, time.monotonic() + TIMEOUT_S
@@ -109,11 +114,13 @@ def under_driver_kills(
 ) -> Verdict:
     """The driver is killed (SIGKILL, with its JVM), and started again with its checkpoint; at last here."""
     wanted = fill(place, batches)
+    _hold_last(place, batches)
     killed = 0
     for _ in range(kills):
         with driver(place, SLOW) as process:
             more = chance.randrange(1, 2 + batches // 40)
-            _await_batches(place, 1 + more, lambda process=process: process.poll() is None)  # type: ignore[misc]
+            count = min(1 + more, batches - place.committed())
+            _await_batches(place, count, lambda process=process: process.poll() is None)  # type: ignore[misc]
             time.sleep(chance.uniform(0.0, 0.8))
             killed += process.poll() is None
     finish(start(spark, place))
@@ -142,9 +149,13 @@ def driver(place: Place, fault: str) -> Iterator[subprocess.Popen[bytes]]:
 def under_two_instances(spark: SparkSession, place: Place, batches: int) -> Verdict:
     """Two drivers run the query at once, with copies of one checkpoint."""
     wanted = fill(place, batches)
+    _hold_last(place, batches)
     # The id of the query comes from the checkpoint, which must exist before it can be copied.
     first = start(spark, place, SLOW)
+    deadline = time.monotonic() + TIMEOUT_S
     while not place.checkpoint.joinpath("metadata").exists():
+        if not first.isActive or time.monotonic() > deadline:
+            raise RuntimeError(f"the query has made no checkpoint: {first.exception()}")
         time.sleep(_LOOK_S)
     first.stop()
     other = Place(place.bootstrap, place.topic, place.directory / "other", place.delivery)
@@ -192,6 +203,7 @@ def under_broker_kills(
 ) -> Verdict:
     """Leaders of the topic's partitions are killed (SIGKILL) and started again, while the query writes."""
     wanted = fill(place, batches)
+    _hold_last(place, batches)
     query = start(spark, place, SLOW)
     killed = 0
     _await_batches(place, 1, lambda: query.isActive)
@@ -229,6 +241,7 @@ def under_zookeeper_losses(
     """ZooKeeper stands still until the sessions of all brokers expire, while the query writes; every other
     time it is killed and started again instead, and keeps the sessions."""
     wanted = fill(place, batches)
+    _hold_last(place, batches)
     before = _expired_sessions(cluster)
     query = start(spark, place, SLOW)
     (zookeeper,) = cluster.zookeepers

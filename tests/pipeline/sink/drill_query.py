@@ -21,6 +21,7 @@ from holdfast_log.pipeline.sink.line import LineCounts
 from holdfast_log.pipeline.sink.options import EXACTLY_ONCE
 from holdfast_log.pipeline.sink.report import query_record
 from tests.pipeline.local_session import warm_session
+from tests.pipeline.patience import PATIENT
 from tests.pipeline.sink.faulty import FINISHED, NO_FAULT, STRIKES, ZOMBIES, FaultyDataSource
 
 PARTITIONS = 3
@@ -139,6 +140,7 @@ def start(spark: SparkSession, place: Place, fault: str = NO_FAULT) -> Streaming
         .option("fault", fault)
         .option("faultDirectory", str(place.directory))
         .option("checkpointLocation", str(place.checkpoint))
+        .options(**PATIENT)
         .trigger(availableNow=True)
         .start()
     )

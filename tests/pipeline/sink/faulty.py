@@ -31,12 +31,16 @@ NO_FAULT = "none"
 TASK_FAULTS = ("raise-before", "raise-amid", "raise-after", "kill-amid", "kill-after", "zombie")
 SLOW, STALLED = "slow", "stalled"
 """Every task takes its time, so that what stops queries meets running writers: it pauses after each chunk, or
-waits for the file `RELEASED` once its first chunk is in the log. After that file no task takes its time."""
+waits for the file `RELEASED` once its first chunk is in the log. A slow task does that too in the micro-batch
+that the file `LAST` names. After the file `RELEASED` no task takes its time."""
 STRIKES, FINISHED, ZOMBIES = "strikes", "finished", "zombies"
 """Folders in the fault directory. A file for each attempt that was made to fail or to wait; for each task
 that has written its rows; for each zombie that has ended, with how."""
 RELEASED = "released"
 """A file in the fault directory, which ends what `SLOW` and `STALLED` do."""
+LAST = "last"
+"""A file in the fault directory with the number of the last micro-batch, in which slow tasks wait: the query
+does not end before it is stopped, however late that is."""
 _PAUSE_S = 0.05
 _PLAIN_PAUSE_S = 0.3
 """With at-least-once, a slow task pauses once, amid its rows."""
@@ -157,10 +161,14 @@ def _halves(batches: list[Any]) -> tuple[list[Any], list[Any]]:
 def take_time(fault: str, directory: Path, identity: LineIdentity, pause_s: float, *, is_first: bool) -> None:
     """Pause a slow task; have a stalled one wait, once its first rows are in the log."""
     released = directory / RELEASED
-    if fault == SLOW and not released.exists():
-        time.sleep(pause_s)
-    elif fault == STALLED and is_first:
+    waits = fault == STALLED and is_first
+    if waits:
         (directory / STRIKES / f"{identity.batch}-{identity.task}-{os.getpid()}").touch()
+    elif fault == SLOW and not released.exists():
+        time.sleep(pause_s)
+        last = directory / LAST
+        waits = is_first and last.exists() and int(last.read_text()) == identity.batch
+    if waits:
         until = time.monotonic() + _RELEASE_S
         while not released.exists() and time.monotonic() < until:
             time.sleep(_LOOK_S)
