@@ -22,6 +22,7 @@ PROGRAM = """
 import os
 import sys
 from holdfast_log import pipeline
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 bootstrap, folder = sys.argv[1:]
@@ -42,11 +43,18 @@ print("rows", sum(row.rows for row in found))
 print("executors", len({row.parent for row in found}))
 print("files", *sorted({row.file for row in found}))
 
-query = (
+writer = (
     spark.readStream.format("holdfast").options(**options).load().writeStream.format("parquet")
-    .option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start(folder + "/out")
+    .option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True)
 )
-query.awaitTermination()
+while True:
+    try:
+        writer.start(folder + "/out").awaitTermination()
+        break
+    except StreamingQueryException as error:
+        # Spark gives the query's Python process up after 10 s, and no setting changes that.
+        if "failed to connect back" not in str(error):
+            raise
 print("streamed", spark.read.parquet(folder + "/out").count())
 spark.stop()
 """
@@ -93,6 +101,9 @@ def test_spark_submit_carries_the_data_source_to_executors_in_other_processes(
             spark / "bin" / "spark-submit", "--master", "local-cluster[2,1,1024]", "--py-files", archive,
             "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false",
             "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.log.level=ERROR",
+            # No task may start before both executors are there: the first could run them all.
+            "--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0",
+            "--conf", f"spark.scheduler.maxRegisteredResourcesWaitingTime={TIMEOUT_S}s",
             "--conf", f"spark.executor.extraJavaOptions={os.environ['SPARK_SUBMIT_OPTS']}",
             program, bootstrap, tmp_path,
         ],
