@@ -17,6 +17,8 @@ from holdfast_log import Admin, Message, NewTopic, Producer
 HOME = Path(__file__).parents[2]
 RECORDS = 7
 TIMEOUT_S = 300
+NOT_COPIED = (".*", "build", "var", "tests", "benchmarks", "__pycache__")
+"""What a wheel needs nothing of. Python also renames files in __pycache__ while other tests import."""
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +65,7 @@ def test_spark_finds_the_installed_data_source(program: str, tmp_path: Path) -> 
 
 def test_spark_finds_the_data_source_of_a_wheel(program: str, tmp_path: Path) -> None:
     source = tmp_path / "source"  # Building leaves files beside the source.
-    shutil.copytree(
-        HOME, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "build", "tests", "benchmarks")
-    )
+    shutil.copytree(HOME, source, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, source]
     # Compiled parts take a while, and tests/packaging builds and runs them.
     subprocess.run(wheel, check=True, timeout=TIMEOUT_S, env={**os.environ, "HOLDFAST_PURE_PYTHON": "1"})
