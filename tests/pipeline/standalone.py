@@ -22,7 +22,7 @@ import click
 import pyspark
 
 from holdfast_log.broker.tools.local_cluster import LocalCluster
-from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent, free_port
 from tests.pipeline.test_deployment import PROGRAM, RECORDS, fill, zip_of_holdfast
 
 _SPARK = Path(pyspark.__file__).parent
@@ -32,7 +32,7 @@ _TIMEOUT_S = 500.0
 @contextmanager
 def standalone(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """The address of a master with one worker of two cores."""
-    port = _free_port()
+    port = free_port()
     address = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     commands = (
@@ -61,14 +61,7 @@ def standalone(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
             for process in running:
                 process.terminate()
             for process in running:
-                process.wait(60)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+                process.wait(300)
 
 
 def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
