@@ -23,6 +23,7 @@ from holdfast_log.pipeline.jobs.run import LEASE_GROUP, JobError
 from holdfast_log.pipeline.jobs.snapshot import SnapshotJob, snapshot
 from holdfast_log.pipeline.jobs.tables import TableShape, read_table
 from holdfast_log.pipeline.jobs.transform import TransformJob, transform
+from tests.pipeline.patience import PATIENT
 
 SCHEMA = "carrier string, delay int"
 
@@ -54,7 +55,7 @@ def consumed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | Non
 
 
 def source(bootstrap: str, topic: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    return {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **PATIENT}
 
 
 def flight(number: int) -> str:
@@ -91,8 +92,16 @@ def test_two_runs_at_once_one_wins_and_the_other_is_told_why(
     place = (tmp_path / "table").resolve()
     job = LoadJob(source(bootstrap, topic), place, TableShape())
 
+    lease = Lease(
+        {"bootstrap.servers": bootstrap},
+        LEASE_GROUP,
+        [str(place)],
+        owner_id="the other run",
+        session_timeout_ms=600_000,  # It must not expire, however late its renewals are.
+    )
+
     with (
-        Lease({"bootstrap.servers": bootstrap}, LEASE_GROUP, [str(place)], owner_id="the other run"),
+        lease,
         pytest.raises(JobError, match=r"another run of a job works on .*the other run"),
     ):
         load(spark, job)
