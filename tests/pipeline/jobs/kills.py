@@ -119,7 +119,7 @@ class LoadProcess:
     def close(self) -> None:
         """Kill it with its JVM."""
         self.signal(signal.SIGKILL)
-        self.process.wait(60)
+        self.process.wait(300)
         self._errors.close()
 
     def __enter__(self) -> LoadProcess:
@@ -314,7 +314,7 @@ def _kill_at(moment: Moment, worker: LoadProcess, place: Place, chance: random.R
         worker.process.kill()
     else:
         worker.signal(signal.SIGKILL)
-    worker.process.wait(60)
+    worker.process.wait(300)
     return True
 
 
