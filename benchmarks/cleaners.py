@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from holdfast_log.clients.admin import Admin, ConfigChange, ConfigResource, NewT
 from holdfast_log.coordinator.tools.zookeeper_process import HOST
 from holdfast_log.protocol.compression import codec_named
 from holdfast_log.protocol.configs import ResourceType
+from holdfast_log.protocol.errors import UnknownTopicOrPartitionError
 from holdfast_log.protocol.headers import decode_response
 from holdfast_log.protocol.messages.produce import ProduceRequest
 from holdfast_log.protocol.records import BatchBuilder
@@ -54,7 +55,7 @@ _IN_FLIGHT = 8
 _SEGMENTS = 20
 """Number of segments that the log has, about."""
 _TIMEOUT_S = 900.0
-_SILENCE_S = 60.0
+_SILENCE_S = 300.0
 _POLL_S = 0.05
 _SETTLE_S = 3.0
 """Seconds that a program has between its start and its measurement."""
@@ -301,8 +302,9 @@ def measure(
     try:
         broker.start()
         broker.wait_ready()
-        time.sleep(_SETTLE_S)
         with Admin({"bootstrap.servers": broker.address}) as admin:
+            _await_leader(admin)
+            time.sleep(_SETTLE_S)
             try:
                 if rate is None:
                     return _clean(program, broker, admin)[0], []
@@ -325,6 +327,19 @@ def measure(
     finally:
         broker.stop()
         shutil.rmtree(directory / "data")
+
+
+def _await_leader(admin: Admin) -> None:
+    """Wait until the broker leads the partitions: it may serve before it knows of them."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        with suppress(UnknownTopicOrPartitionError):
+            topics = admin.describe_topics([_TOPIC, _PROBED])
+            if all(partition.leader >= 0 for topic in topics for partition in topic.partitions):
+                return
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"the partitions have no leader after {_TIMEOUT_S:.0f} s")
+        time.sleep(_POLL_S)
 
 
 def _clean(program: Program, broker: BackgroundBroker, admin: Admin) -> tuple[Cleaning, float]:
