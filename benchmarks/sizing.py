@@ -16,7 +16,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -234,17 +234,18 @@ def _memory_bytes(pid: int) -> int:
 
 
 def _disk_bytes(directories: list[Path]) -> int:
-    return 512 * sum(
-        os.lstat(os.path.join(folder, name)).st_blocks
-        for directory in directories
-        for folder, folders, names in os.walk(directory)
-        for name in (*folders, *names)
-    )
+    blocks = 0
+    for directory in directories:
+        for folder, folders, names in os.walk(directory):
+            for name in (*folders, *names):
+                with suppress(FileNotFoundError):  # The broker replaces its checkpoints meanwhile.
+                    blocks += os.lstat(os.path.join(folder, name)).st_blocks
+    return 512 * blocks
 
 
 def _told(zookeeper: ZooKeeperProcess) -> dict[str, str]:
     """What a server of ZooKeeper says of itself."""
-    with socket.create_connection((HOST, zookeeper.client_port), timeout=30) as connection:
+    with socket.create_connection((HOST, zookeeper.client_port), timeout=300) as connection:
         connection.sendall(b"mntr")
         text = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
     return {name: value for name, _, value in (line.partition("\t") for line in text.splitlines())}
