@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
+import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,6 +39,20 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "MAVEN_OPTS"):
 # would inherit that. Some tests press Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def no_records_of_earlier_tests(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Leave out what threads log of clients that an earlier test has left: while their brokers are gone, they
+    warn again and again."""
+    earlier = {each for each in threading.enumerate() if each.name.startswith("holdfast")}
+
+    def is_own(record: logging.LogRecord) -> bool:
+        return threading.current_thread() not in earlier
+
+    caplog.handler.addFilter(is_own)
+    yield
+    caplog.handler.removeFilter(is_own)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -180,7 +180,11 @@ def root() -> Iterator[logging.Logger]:
 @pytest.fixture
 def log(root: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The broker's log file, while the process logs to it, and to nothing else, as a broker does."""
-    log_to(open_log_file(tmp_path, "server-7", {}))
+    handler = open_log_file(tmp_path, "server-7", {})
+    log_to(handler)
+    # Threads that earlier tests have left may log, too.
+    earlier = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    handler.addFilter(lambda record: threading.current_thread() not in earlier)
     # pytest would keep each record for its report, and workers of xdist cannot send lone surrogates.
     monkeypatch.setattr(root, "addHandler", lambda handler: None)
     return tmp_path / "server-7.log"
