@@ -44,6 +44,8 @@ def test_a_hanging_transaction_is_found_and_aborted(cluster: Cluster) -> None:
     assert (found["topic"], found["partition"], found["startOffset"]) == ("journal", 0, 0)
     assert rows(bootstrap, "find-hanging", "--topic", "journal") == []
     for broker in ("1", "2"):
+        # The follower may copy the end of the later transaction only now.
+        until(lambda broker=broker: len(rows(bootstrap, *everywhere, "--broker-id", broker)) == 1)
         (at_one,) = rows(bootstrap, *everywhere, "--broker-id", broker)
         assert (at_one["producerId"], at_one["startOffset"]) == (found["producerId"], 0)
     mistaken = run(bootstrap, "abort", "--topic", "journal", "--partition", "0", "--start-offset", "1")

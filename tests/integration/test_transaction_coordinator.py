@@ -38,8 +38,15 @@ def _state_at(broker: BackgroundBroker, transactional_id: str) -> str:
 def _replicas_of_state(bootstrap: str) -> tuple[int, list[int]]:
     """The leader of the only partition of `__transaction_state`, and its replicas."""
     client = admin.AdminClient({"bootstrap.servers": bootstrap})
-    partition = client.list_topics(STATE, WAIT_S).topics[STATE].partitions[0]
-    return partition.leader, list(partition.replicas)
+    found: dict[int, Any] = {}
+
+    def is_led() -> bool:
+        """Whether the broker that is asked knows the topic: it may learn of it after the coordinator."""
+        found.update(client.list_topics(STATE, WAIT_S).topics[STATE].partitions)
+        return 0 in found and found[0].leader >= 0
+
+    until(is_led)
+    return found[0].leader, list(found[0].replicas)
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
