@@ -21,6 +21,7 @@ from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.headers import decode_response
 from holdfast_log.protocol.messages.authenticate_broker import AuthenticateBrokerRequest
 from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -46,6 +47,8 @@ CLOSED = {"AllocateProducerIds", "GetReplicaLogInfo"}
 """Internal APIs whose requests close the connection: brokers do not serve the first, and the answer to the
 second has no error of the whole request."""
 REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+PATIENT = {"zookeeper.session.timeout.ms": "120000", "replica.lag.time.max.ms": "600000"}
+"""Settings of brokers that keep a follower that stands still in sync, and registered."""
 
 
 def secret_file(directory: Path, content: str | None = None) -> str:
@@ -75,11 +78,19 @@ def broker(
         started.properties |= shared_with_secret(started.port, directory)
     started.start()
     started.wait_ready()
+    with RawSocket(started.port) as client:
+        # A consumer has the topic of offsets created, which is to be there before a test compares states.
+        until(lambda: has_coordinator(client))
     try:
         yield started
     finally:
         cluster.stop()
         cluster.show()
+
+
+def has_coordinator(client: RawSocket) -> bool:
+    (found,) = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["any"])).coordinators
+    return bool(found.error_code == ErrorCode.NONE)
 
 
 def topic_id_of(broker: BackgroundBroker, topic: str) -> uuid.UUID:
@@ -178,7 +189,7 @@ def test_a_client_has_the_limit_of_clients_for_requests_between_brokers(broker: 
 
 
 def test_a_forged_fetch_acknowledges_nothing_while_the_follower_stands_still(cluster: Cluster) -> None:
-    leader, follower = cluster.start(2)
+    leader, follower = cluster.start(2, PATIENT)
     topic = "acknowledged"
     clients.create_topic(leader.address, topic, replicas=2)
     with RawSocket(leader.port) as client:

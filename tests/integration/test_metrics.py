@@ -11,10 +11,12 @@ from holdfast_log.broker.metrics.row import MetricKind
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.broker.wiring.metrics import SECTIONS
 from holdfast_log.coordinator.tools.zookeeper_process import HOST
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.certificates import BOTH_NAMES, Authority
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic, produce
 from tests.integration.monitored import MetricValues, MonitoredAddress
+from tests.integration.raw_socket import RawSocket
 from tests.integration.waiting import until
 
 _KAFKA = "kafka_server_brokertopicmetrics_"
@@ -59,6 +61,12 @@ def test_counts_are_those_of_what_was_written_and_read(cluster: Cluster) -> None
         )
 
     until(everything_is_copied)
+    with RawSocket(cluster.brokers[0].port) as client:
+        # A consumer looks for its group, which has the topic of offsets created.
+        client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["any"]))
+    until(lambda: sum(page.metrics()["kafka_server_replicamanager_leadercount"] for page in pages) == 4)
+    controller = "kafka_controller_kafkacontroller_globalpartitioncount"
+    until(lambda: sum(page.metrics()[controller] for page in pages) == 4)
     found = [page.metrics() for page in pages]
 
     def total(name: str, topic: str) -> float:
