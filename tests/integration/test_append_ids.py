@@ -6,11 +6,13 @@ import uuid
 
 import pytest
 
+from holdfast_log.broker.tools.cluster_view import ClusterView
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import AppendIdUnknownError, InvalidRequestError, OffsetMismatchError
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic
+from tests.integration.waiting import DEADLINE_S
 
 WAIT_MS = 60_000
 ID = uuid.uuid4()
@@ -42,6 +44,9 @@ def test_an_append_is_written_once_although_each_leader_is_killed_before_it_is_r
         running = ",".join(each.address for each in brokers if each is not broker)
         assert _append(running, 0, "a", "b") == (1, True)
         cluster.make_whole()
+        with ClusterView(cluster.zookeeper_connect) as view:
+            # Else the next broker could be lost while it is the only one in sync.
+            view.wait_for_in_sync("ledger", 0, {each.broker_id for each in brokers}, DEADLINE_S)
 
     with pytest.raises(OffsetMismatchError):
         _append(cluster.bootstrap, 0, "c", append_id=uuid.uuid4())

@@ -14,6 +14,7 @@ from kafka.admin import KafkaAdminClient
 
 from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
+from tests.integration.owners import wait_for_leader
 
 TOPIC = "moving"
 WAIT_S = 240.0
@@ -164,6 +165,7 @@ def test_a_broker_that_is_killed_during_a_move_loses_nothing_and_finishes_it(
         broker.kill()
         broker.start()
         broker.wait_ready()
+        wait_for_leader([broker], TOPIC)
         move(broker, target)  # as a tool that has lost its answer
         until(lambda target=target: is_at(broker, target), writer)
     writer.finish()

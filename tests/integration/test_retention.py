@@ -12,6 +12,7 @@ from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import InvalidRecordError
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic, produce
+from tests.integration.owners import wait_for_leader
 from tests.integration.programs import run_module
 from tests.integration.waiting import until
 
@@ -67,6 +68,7 @@ def test_altered_limits_remove_segments_on_every_replica(cluster: Cluster) -> No
 
     cluster.brokers[0].restart()
     cluster.brokers[1].restart()
+    wait_for_leader(cluster.brokers, "orders")
     assert start_of(bootstrap, "orders") >= len(VALUES)
 
 
