@@ -67,7 +67,7 @@ def client(broker: BackgroundBroker) -> Iterator[RawSocket]:
         assert neighbour.call(end(*name)).error_code == E.NONE
 
 
-def init(client: RawSocket, name: str | None, *, timeout_ms: int = 60_000, **expected: int) -> Any:
+def init(client: RawSocket, name: str | None, *, timeout_ms: int = 600_000, **expected: int) -> Any:
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=timeout_ms, **expected
     )  # fmt: skip

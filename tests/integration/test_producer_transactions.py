@@ -45,7 +45,12 @@ VERSIONS = pytest.mark.parametrize("version", ["1", "2"], ids="transaction.versi
 
 
 def producer_on(cluster: Cluster, name: str = "tx", fence: OwnerFence | None = None) -> Producer:
-    given = {"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "max.block.ms": WAIT_MS}
+    given = {
+        "bootstrap.servers": cluster.bootstrap,
+        "transactional.id": name,
+        "max.block.ms": WAIT_MS,
+        "transaction.timeout.ms": 5 * WAIT_MS,
+    }
     return Producer(given, fence=fence)
 
 
@@ -124,6 +129,7 @@ def test_the_coordinator_is_killed_in_between(cluster: Cluster, version: str) ->
         t = producer.transaction()
         t.send(Message("t", partition=0, value=b"a"), Message("t", partition=1, value=b"b"))
         producer.flush()
+        until(lambda: coordinator_of(brokers[min(brokers)], "tx") in brokers)
         coordinator = coordinator_of(brokers[min(brokers)], "tx")
         brokers[coordinator].kill()
         t.send(Message("t", partition=1, value=b"c"))
@@ -161,7 +167,7 @@ def test_an_owner_that_has_lost_its_partition_cannot_commit_what_it_has_open_the
             t.send(Message(topic, partition=partition, value=value))
 
     with (
-        Lease(properties, "app", places, generation=1) as owner,
+        Lease(properties, "app", places, generation=1, session_timeout_ms=WAIT_MS) as owner,
         producer_on(cluster, fence=owner.fence()) as producer,
     ):
         with producer.transaction() as t:
@@ -169,7 +175,7 @@ def test_an_owner_that_has_lost_its_partition_cannot_commit_what_it_has_open_the
         lost = producer.transaction()
         write(lost, b"lost")
         producer.flush()
-        with Lease(properties, "app", places[:1], generation=1) as successor:
+        with Lease(properties, "app", places[:1], generation=1, session_timeout_ms=WAIT_MS) as successor:
             with pytest.raises(OwnershipFencedError):
                 lost.commit()
             lost.abort()
@@ -236,8 +242,13 @@ def test_requests_are_carried_out_once_by_a_program_that_is_killed(
     assert Counter(entries) == expected
     place = [TopicPartition("transfers", number) for number in (0, 1)]
     with Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "tellers"}) as consumer:
-        stored = consumer.committed(place, WAIT_MS)
-    assert sum(each.offset for each in stored.values() if each is not None) == count
+
+        def stored() -> int:
+            found = consumer.committed(place, WAIT_MS)
+            return sum(each.offset for each in found.values() if each is not None)
+
+        # The marker of the last offsets may be written after those of records.
+        until(lambda: stored() == count)
 
 
 def test_two_threads_write_in_one_transaction(cluster: Cluster) -> None:
