@@ -64,6 +64,10 @@ _PRODUCE_VERSION = 9
 _FETCH_VERSION = 11
 
 
+class HungUp(AssertionError):
+    """The broker has closed the connection."""
+
+
 class Neighbour:
     """A well-behaved client, which produces a batch and fetches it, again and again."""
 
@@ -101,24 +105,28 @@ class Neighbour:
 
     def _use(self, connection: RawSocket) -> None:
         """Complete rounds until the end, or until the connection is lost because this client was silent for
-        as long as the broker keeps idle ones, which happens on a busy machine."""
+        as long as the broker keeps idle ones, which happens on a busy machine, also between two rounds."""
+        heard_s = began_s = time.monotonic()
         while not self._is_over:
-            began_s = time.monotonic()
             try:
                 self._round(connection)
-            except AssertionError:
-                if time.monotonic() - began_s < IDLE_MS / 1000:
+            except HungUp:
+                if time.monotonic() - heard_s < IDLE_MS / 1000:
                     raise
                 return
+            # The broker has heard of this client since the last round began.
+            heard_s, began_s = began_s, time.monotonic()
 
     def _round(self, connection: RawSocket) -> None:
         records = batch(b"round %d" % self._rounds)
         produced = connection.ask(produce_request(self._topic, records, acks=-1), _PRODUCE_VERSION)
-        assert produced is not None
+        if produced is None:
+            raise HungUp
         ((result,),) = [topic.partition_responses for topic in produced.responses]
         assert result.error_code == ErrorCode.NONE, result
         fetched = connection.ask(fetch_request(self._topic, result.base_offset), _FETCH_VERSION)
-        assert fetched is not None
+        if fetched is None:
+            raise HungUp
         ((data,),) = [topic.partitions for topic in fetched.responses]
         assert bytes(data.records or b"")[61:] == records[61:]  # type: ignore[arg-type]
         with self._progress:
@@ -199,7 +207,7 @@ def creatable(name: str, partitions: int = 1, replicas: int = 1) -> CreatableTop
 
 
 def create_as_said(
-    broker: BackgroundBroker, topics: list[CreatableTopic], timeout_ms: int = 10_000
+    broker: BackgroundBroker, topics: list[CreatableTopic], timeout_ms: int = 60_000
 ) -> list[CreatableTopicResult]:
     with RawSocket(broker.port) as connection:
         response = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms))
