@@ -18,6 +18,8 @@ from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
 TURN_MS = 200
+SESSION_MS = 60_000
+"""So long that an owner keeps its partition on a machine that stands still for a while."""
 _topics = itertools.count(1)
 
 
@@ -34,7 +36,7 @@ def reader_on(
     broker: BackgroundBroker, log: TopicPartition, properties: dict[str, Any] | None = None, **options: Any
 ) -> ExclusiveConsumer:
     given = {"bootstrap.servers": broker.address, "auto.offset.reset": "earliest", **(properties or {})}
-    return ExclusiveConsumer(given, "app", [log], **options)
+    return ExclusiveConsumer(given, "app", [log], session_timeout_ms=SESSION_MS, **options)
 
 
 def read(reader: ExclusiveConsumer, count: int) -> list[bytes]:
@@ -53,8 +55,8 @@ def test_a_standby_reads_nothing_until_granted_and_then_starts_at_the_committed_
     with reader_on(broker, log, group) as anna:
         assert read(anna, 3) == [b"a", b"b", b"c"]
         assert standby.poll(TURN_MS) == [] and not standby.is_owner
-        with pytest.raises(OwnershipRefusedError):
-            read(reader_on(broker, log), 1)
+        with reader_on(broker, log) as refused, pytest.raises(OwnershipRefusedError):
+            read(refused, 1)
         anna.commit()
 
     assert read(standby, 1) == [b"d"]

@@ -30,9 +30,12 @@ from holdfast_log.protocol.errors import (
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.integration import clients
 from tests.integration.programs import HOME
+from tests.integration.waiting import until
 from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
+SESSION_MS = 60_000
+"""So long that an owner keeps its topic on a machine that stands still for a while."""
 EXCLUSIVE = ProducerAccessMode.EXCLUSIVE
 FENCING = ProducerAccessMode.EXCLUSIVE_WITH_FENCING
 SHARED = ProducerAccessMode.SHARED
@@ -51,7 +54,8 @@ def topic(broker: BackgroundBroker) -> str:
 def producer_on(
     broker: BackgroundBroker, topic: str, mode: ProducerAccessMode = EXCLUSIVE, **options: Any
 ) -> ExclusiveProducer:
-    return ExclusiveProducer({"bootstrap.servers": broker.address}, topic, mode, **options)
+    given = {"session_timeout_ms": SESSION_MS, **options}
+    return ExclusiveProducer({"bootstrap.servers": broker.address}, topic, mode, **given)
 
 
 def write(producer: Producer, topic: str, value: str) -> int:
@@ -90,6 +94,7 @@ def test_a_waiting_producer_is_promoted_when_the_exclusive_one_closes(
     events: list[OwnershipEvent] = []
     anna = producer_on(broker, topic)
     ben = producer_on(broker, topic, WAITING, is_waiting=False, on_ownership=events.append)
+    until(lambda: bool(events))  # The claim is in the queue.
     with pytest.raises(RequestTimeoutError):
         producer_on(broker, topic, WAITING, timeout_ms=500)
     early = ben.send(Message(topic, value="b"))

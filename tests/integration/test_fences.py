@@ -21,7 +21,7 @@ from tests.integration.clients import consume, create_topic
 
 LEDGER = TopicPartition("ledger", 0)
 WAIT_MS = 60_000
-SESSION_MS = 30_000
+SESSION_MS = 120_000
 
 
 def lease_on(bootstrap: str, access: Access = Access.WRITE, generation: int = 1) -> Lease:

@@ -22,6 +22,8 @@ from tests.integration import clients
 from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
+SESSION_MS = 60_000
+"""So long that an owner keeps its resources on a machine that stands still for a while."""
 _topics = itertools.count(1)
 
 
@@ -47,7 +49,8 @@ class HeardLease(Lease):
 
 
 def lease_on(broker: BackgroundBroker, *resources: OwnedResource, **options: Any) -> HeardLease:
-    return HeardLease({"bootstrap.servers": broker.address}, "app", resources, **options)
+    given = {"session_timeout_ms": SESSION_MS, **options}
+    return HeardLease({"bootstrap.servers": broker.address}, "app", resources, **given)
 
 
 def wait_for(lease: HeardLease, state: ClaimState) -> OwnershipEvent:

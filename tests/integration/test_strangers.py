@@ -114,7 +114,9 @@ def test_a_librdkafka_producer_that_is_refused_at_one_partition_writes_to_a_free
     """librdkafka takes TOPIC_AUTHORIZATION_FAILED for an error of the whole topic: it refuses to send to any
     partition of it until it has new metadata."""
     clients.create_topic(broker.address, topic, partitions=2)
-    owner = ExclusiveProducer({"bootstrap.servers": broker.address}, topic, partitions=[0])
+    owner = ExclusiveProducer(
+        {"bootstrap.servers": broker.address}, topic, partitions=[0], session_timeout_ms=WAIT_MS
+    )
     idempotent = clients.Idempotent(broker.address)
     try:
         owner.send(Message(topic, value="mine", partition=0)).result(WAIT_MS)
