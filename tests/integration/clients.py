@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from holdfast_log import Message
 from holdfast_log.aio import AsyncConsumer, AsyncProducer
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 def create_topic(

@@ -37,7 +37,7 @@ from tests.models.batches import batch
 from tests.models.ownership_requests import OwnershipRequests
 
 SESSION_MS = 300_000
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 60_000
 _LATEST = -1
 
 

@@ -12,7 +12,7 @@ from holdfast_log.protocol.headers import decode_response, encode_request
 
 R = TypeVar("R", bound=Response)
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 CLIENT_ID = "raw socket"
 
 

@@ -7,7 +7,7 @@ import subprocess
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 
 from tests.cluster import Cluster
-from tests.integration.clients import create_topic, produce
+from tests.integration.clients import TIMEOUT_S, create_topic, produce
 from tests.integration.programs import run_module
 from tests.integration.waiting import until
 
@@ -40,15 +40,15 @@ def test_settings_are_altered_for_one_broker_and_for_all(cluster: Cluster) -> No
     admin = AdminClient({"bootstrap.servers": bootstrap})
     more = ConfigEntry("message.max.bytes", "9000", incremental_operation=AlterConfigOpType.SET)
     mine = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[more])
-    admin.incremental_alter_configs([mine])[mine].result(30)
+    admin.incremental_alter_configs([mine])[mine].result(TIMEOUT_S)
     until(lambda: is_taken(bootstrap, bytes(5000)))
 
     broker.kill()
     broker.start()
     broker.wait_ready()
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    until(lambda: 1 in admin.list_topics(timeout=30).brokers)
-    described = admin.describe_configs([mine])[mine].result(30)["message.max.bytes"]
+    until(lambda: 1 in admin.list_topics(timeout=TIMEOUT_S).brokers)
+    described = admin.describe_configs([mine])[mine].result(TIMEOUT_S)["message.max.bytes"]
     assert (described.value, described.source) == ("9000", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
     shown = configs(bootstrap, "--entity-type", "brokers", "--describe").stdout
     assert "message.max.bytes=2000 sensitive=false source=DYNAMIC_DEFAULT_BROKER" in shown

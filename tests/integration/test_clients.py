@@ -32,6 +32,7 @@ from tests.cluster import Cluster
 from tests.integration.programs import run_module
 
 RECORDS = 20_000
+WAIT_MS = 300_000
 
 
 def value_of(number: int) -> bytes:
@@ -144,14 +145,15 @@ def test_a_killed_and_restarted_broker_loses_no_record(cluster: Cluster) -> None
     (broker,) = cluster.start(1)
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic("flights", 3)])
-    with Producer({"bootstrap.servers": cluster.bootstrap, "retry.backoff.ms": 20}) as producer:
+    patient = {"retry.backoff.ms": 20, "delivery.timeout.ms": WAIT_MS}
+    with Producer({"bootstrap.servers": cluster.bootstrap, **patient}) as producer:
         responses = []
         for n in range(RECORDS):
             responses.append(producer.send(Message("flights", value=value_of(n), partition=n % 3)))
             if n == RECORDS // 2:
                 broker.kill()
                 broker.start()
-        assert producer.flush(60_000)
+        assert producer.flush(WAIT_MS)
     assert [response.error for response in responses if response.error is not None] == []
     with Consumer({"bootstrap.servers": cluster.bootstrap, "auto.offset.reset": "earliest"}) as consumer:
         consumer.add_topic("flights")

@@ -19,7 +19,7 @@ from holdfast_log.coordinator.znodes.topics import (
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from holdfast_log.clients.admin.admin import Admin
 from holdfast_log.clients.admin.topics import NewTopic
 from tests.cluster import BackgroundBroker, Cluster
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 240.0
 _KEYS = 50
 
 

@@ -78,7 +78,7 @@ def test_conditional_appends_are_written_only_if_their_conditions_hold(cluster: 
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(WAIT_MS / 1000)
+            thread.join(4 * WAIT_MS / 1000)
         assert sorted(_values(cluster.bootstrap, "log", 2 * count)) == [b"anna"] * count + [b"ben"] * count
 
         pipeline = [anna.send(Message("log", value="p", partition=0, offset=100 + n)) for n in range(200)]

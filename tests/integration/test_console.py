@@ -18,7 +18,7 @@ from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.clients import create_topic
-from tests.integration.programs import finished
+from tests.integration.programs import TIMEOUT_S, finished
 
 HOME = Path(__file__).parent.parent.parent
 GROUPS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
@@ -76,7 +76,7 @@ def test_a_file_is_sent_line_by_line_without_a_bar_if_there_is_no_terminal(
     file.write_text("".join(f"line {number}\n" for number in range(3000)) + "the last has no end")
     done = subprocess.run(
         command("producer", place, "--file", str(file)),
-        cwd=HOME, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False,
+        cwd=HOME, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -103,7 +103,7 @@ def test_a_terminal_shows_a_bar_of_the_bytes_read(place: Place, tmp_path: Path) 
         pass  # A terminal raises EIO once its other side is closed.
     os.close(ours)
 
-    assert program.wait(60) == 0
+    assert program.wait(TIMEOUT_S) == 0
     assert b"220.0/220.0 kB" in drawn
 
 
@@ -158,7 +158,7 @@ def test_ctrl_c_commits_the_records_shown(place: Place) -> None:
         assert program.stdout is not None
         assert [program.stdout.readline() for _ in range(2)] == ["one\n", "two\n"]
         program.send_signal(signal.SIGINT)
-        _, said = program.communicate(timeout=60)
+        _, said = program.communicate(timeout=TIMEOUT_S)
         assert (program.returncode, said) == (0, "Processed a total of 2 messages\n")
         producer.send(Message(place.topic, value="three", partition=0)).result()
 
@@ -175,4 +175,4 @@ def test_ctrl_c_at_the_prompt_exits_with_status_0(place: Place) -> None:
         program.stdin.flush()
         assert run("consumer", place, "--from-beginning", "--max-messages", "1") == "typed\n"
         program.send_signal(signal.SIGINT)
-        assert (program.wait(60), program.stderr.read()) == (0, "")
+        assert (program.wait(TIMEOUT_S), program.stderr.read()) == (0, "")

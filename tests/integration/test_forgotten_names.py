@@ -33,7 +33,7 @@ def recorded(cluster: Cluster) -> int:
     """How many names have a znode."""
     hosts, _, chroot = cluster.zookeeper_connect.partition("/")
     client = KazooClient(hosts)
-    client.start()
+    client.start(WAIT_MS / 1000)
     try:
         parent = f"/{chroot}{OWNED_NAMES}"
         return sum(len(client.get_children(f"{parent}/{group}")) for group in client.get_children(parent))

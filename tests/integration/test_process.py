@@ -214,7 +214,10 @@ def test_a_second_broker_on_a_log_directory_in_use_is_refused(cluster: Cluster, 
 
 def test_a_second_broker_with_the_id_of_a_live_one_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     cluster.start()
-    overrides = ("--override", "broker.id=1", "--override", "zookeeper.session.timeout.ms=2000")
+    overrides = (
+        "--override", "broker.id=1", "--override", "zookeeper.session.timeout.ms=2000",
+        "--override", "zookeeper.connection.timeout.ms=60000",
+    )  # fmt: skip
     line = refused(command(cluster.zookeeper_connect, tmp_path, *overrides))
     missing = re.search(r"are missing: (\S+) \(last at", line)
     assert missing is not None and "give this broker another broker.id" in line
@@ -242,7 +245,7 @@ def test_a_start_with_unusable_log_directories_fails_with_the_reason(zookeeper: 
 
 
 def test_a_killed_broker_restarts_without_waiting_for_its_old_session(cluster: Cluster) -> None:
-    (broker,) = cluster.start(1)
+    (broker,) = cluster.start(1, {"zookeeper.session.timeout.ms": "60000"})  # It outlives a slow start.
     broker.kill()
     broker.start()
     broker.wait_ready()

@@ -26,7 +26,7 @@ broker.id=3
 broker.processes=2
 listeners=PLAINTEXT://127.0.0.1:0
 log.dirs={directory}/data
-zookeeper.session.timeout.ms=6000
+zookeeper.session.timeout.ms=30000
 """
 
 

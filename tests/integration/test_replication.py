@@ -54,7 +54,7 @@ class States:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._client = KazooClient(cluster.zookeeper_connect)
+        self._client = KazooClient(cluster.zookeeper_connect, timeout=TIMEOUT_S)
         self._client.start(TIMEOUT_S)
 
     def close(self) -> None:

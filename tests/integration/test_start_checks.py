@@ -63,8 +63,8 @@ def test_an_unknown_version_of_the_protocol_is_refused(tmp_path: Path, version: 
 
 def test_a_version_that_a_live_broker_does_not_speak_is_refused(zookeeper: str, tmp_path: Path) -> None:
     hosts, _, chroot = zookeeper.partition("/")
-    earlier = KazooClient(hosts)
-    earlier.start()
+    earlier = KazooClient(hosts, timeout=TIMEOUT_S)
+    earlier.start(TIMEOUT_S)
     try:
         data = json.dumps(EARLIER).encode()
         earlier.create(f"/{chroot}/brokers/ids/7", data, ephemeral=True, makepath=True)
