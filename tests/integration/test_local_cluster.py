@@ -41,7 +41,7 @@ def processes_naming(directory: Path) -> dict[int, str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                line = (entry / "cmdline").read_text().replace("\0", " ")
+                line = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
             except OSError:
                 continue
             if str(directory) in line:
