@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,8 @@ from tests.reactor import on_reactor, reactor, until
 
 HERE = Address("broker1", 9092)
 SETTINGS = ChannelSettings("broker-0", request_timeout_ms=1000, backoff_ms=125, backoff_ms_max=500)
+PATIENT = replace(SETTINGS, request_timeout_ms=120_000, connect_timeout_ms=120_000)
+"""For real connections on a busy machine."""
 
 
 class World:
@@ -244,8 +247,7 @@ class Fetches:
 async def test_large_fetch_responses_arrive_over_a_real_connection() -> None:
     records = bytes(range(256)) * 20_000
     broker = Fetches(records)
-    settings = replace(SETTINGS, request_timeout_ms=120_000)  # for a busy machine
-    channel = BrokerChannel(broker.port.address, TcpNetwork(reactor), reactor, lambda: 0.5, settings)
+    channel = BrokerChannel(broker.port.address, TcpNetwork(reactor), reactor, lambda: 0.5, PATIENT)
     request = FetchRequest(replica_id=1, max_wait_ms=0, min_bytes=1, topics=[], forgotten_topics_data=[])
     answers = [channel.send(request, 12) for _ in range(5)]
     responses = [await answer for answer in answers]
@@ -262,13 +264,13 @@ async def test_large_fetch_responses_arrive_over_a_real_connection() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @on_reactor
 async def test_connecting_to_an_absent_broker_fails(host: str) -> None:
-    port = TcpNetwork(reactor).listen("127.0.0.1", 0, lambda peer: None)
-    port.close()
-    address = Address(host, port.address.port)
-    channel = BrokerChannel(address, TcpNetwork(reactor), reactor, lambda: 0.5, SETTINGS)
-    with pytest.raises(ChannelLost, match="refused"):
-        await channel.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
-    channel.close()
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # Nobody listens, and no other program can take the port.
+        address = Address(host, held.getsockname()[1])
+        channel = BrokerChannel(address, TcpNetwork(reactor), reactor, lambda: 0.5, PATIENT)
+        with pytest.raises(ChannelLost, match="refused"):
+            await channel.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+        channel.close()
 
 
 @on_reactor
@@ -283,7 +285,7 @@ async def test_every_address_of_a_host_name_is_tried() -> None:
 
     network = TcpNetwork(reactor, addresses_of=addresses_of)
     address = Address("broker.example", broker.port.address.port)
-    channel = BrokerChannel(address, network, reactor, lambda: 0.5, SETTINGS)
+    channel = BrokerChannel(address, network, reactor, lambda: 0.5, PATIENT)
     request = FetchRequest(replica_id=1, max_wait_ms=0, min_bytes=1, topics=[], forgotten_topics_data=[])
     assert (await channel.send(request, 12)).responses
     assert asked == ["broker.example"]
@@ -294,7 +296,7 @@ async def test_every_address_of_a_host_name_is_tried() -> None:
 @on_reactor
 async def test_connecting_to_an_unknown_host_name_fails() -> None:
     network = TcpNetwork(reactor, addresses_of=lambda host: succeed([]))
-    channel = BrokerChannel(Address("broker.example", 9), network, reactor, lambda: 0.5, SETTINGS)
+    channel = BrokerChannel(Address("broker.example", 9), network, reactor, lambda: 0.5, PATIENT)
     with pytest.raises(ChannelLost, match=r"broker\.example has no address"):
         await channel.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
     channel.close()
