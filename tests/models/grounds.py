@@ -20,6 +20,8 @@ from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 from tests.reactor import reactor, run
 
 SESSION_TIMEOUT_MS = 6000
+REAL_SESSION_MS = 60_000
+"""So long that a session lasts on a machine that stands still for a while."""
 
 Scenario = Callable[["Ground"], Coroutine[Any, Any, Any]]
 
@@ -72,7 +74,7 @@ class ServerGround:
         self.clients: list[KazooZooKeeper] = []
 
     def client(self) -> ZooKeeper:
-        client = KazooZooKeeper(self.connect, SESSION_TIMEOUT_MS, reactor.callFromThread)
+        client = KazooZooKeeper(self.connect, REAL_SESSION_MS, reactor.callFromThread)
         client.start()
         self.clients.append(client)
         return client
