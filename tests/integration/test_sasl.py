@@ -97,7 +97,7 @@ def key_file(broker: BackgroundBroker) -> Path:
 
 
 def token(key: Any = KEY) -> str:
-    claims = {"sub": "alice", "aud": "kafka", "exp": int(time.time()) + 600}
+    claims = {"sub": "alice", "aud": "kafka", "exp": int(time.time()) + 36_000}
     return jwt.encode(claims, key, "ES256", {"kid": "one"})
 
 
@@ -344,7 +344,7 @@ def test_kafka_python_gets_in_with_a_token(secured: Secured) -> None:
 
 
 def test_a_client_without_sasl_is_told_what_the_port_may_want(secured: Secured) -> None:
-    properties = {"bootstrap.servers": secured.bootstrap, "bootstrap.timeout.ms": "500"}
+    properties = {"bootstrap.servers": secured.bootstrap, "bootstrap.timeout.ms": "3000"}
     with Admin(properties) as admin, pytest.raises(Exception, match="SASL"):
         admin.list_topics()
 

@@ -40,6 +40,7 @@ from holdfast_log.clients.admin import (
     NewTopic,
     ResourcePattern,
 )
+from holdfast_log.clients.errors import RequestTimeoutError
 from holdfast_log.protocol.errors import AuthorizationError, BrokerError, ErrorCode
 from holdfast_log.protocol.sasl.mechanisms import OAUTHBEARER, PLAIN
 from holdfast_log.protocol.sasl.scram import SCRAM_MECHANISMS
@@ -224,7 +225,7 @@ def gets_in(secured: Secured, addresses: dict[str, str]) -> bool:
         for way, address in addresses.items():
             with Admin({**secured.ours(way), "bootstrap.servers": address}) as admin:
                 admin.describe_groups(["open-group"])
-    except BrokerError:
+    except (BrokerError, RequestTimeoutError):
         return False
     return True
 
