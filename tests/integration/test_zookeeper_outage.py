@@ -64,8 +64,9 @@ def test_brokers_that_survive_an_outage_serve_all_partitions_without_the_dead_on
     """The survivors register again, but are the same processes, and have all acknowledged records."""
     dead, *survivors = brokers.start(3, PROPERTIES)
     create_topic(brokers.bootstrap, "events", PARTITIONS, replicas=3)
+    once = {"enable.idempotence": True}
     for partition in range(PARTITIONS):
-        produce(brokers.bootstrap, "events", values(partition, 0, 100), partition, acks="all")
+        produce(brokers.bootstrap, "events", values(partition, 0, 100), partition, **once)
     server.kill()
     dead.kill()
     expire_sessions(server)
@@ -73,9 +74,7 @@ def test_brokers_that_survive_an_outage_serve_all_partitions_without_the_dead_on
     server.wait_ready()
     alive = ",".join(broker.address for broker in survivors)
     for partition in range(PARTITIONS):
-        offsets = produce(
-            alive, "events", values(partition, 100, 200), partition, **{"enable.idempotence": True}
-        )
+        offsets = produce(alive, "events", values(partition, 100, 200), partition, **once)
         assert offsets == list(range(100, 200))
         assert consume(alive, "events", 200, partition) == values(partition, 0, 200)
     assert not dead.running
