@@ -71,7 +71,7 @@ class Operated:
                     "broker.id": broker,
                     "log.dirs": f"data/server-{broker}",
                     "zookeeper.connect": f"127.0.0.1:{zookeeper}",
-                    "zookeeper.session.timeout.ms": 10_000,
+                    "zookeeper.session.timeout.ms": 60_000,
                     "offsets.topic.num.partitions": 1,
                     "offsets.topic.replication.factor": 3,
                     "min.insync.replicas": 2,
