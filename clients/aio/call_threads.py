@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from holdfast_log.clients.aio.home_loop import HomeLoop
@@ -15,6 +17,9 @@ from holdfast_log.clients.sending.producer_lock import ProducerLock
 
 T = TypeVar("T")
 _here = threading.local()
+_EXIT_S = 1.0
+"""How long the exit of the interpreter waits for calls to end."""
+_under_way: weakref.WeakSet[_ThreadedCall] = weakref.WeakSet()
 
 
 def is_call_thread() -> bool:
@@ -44,17 +49,25 @@ class _ThreadedCall:
         self._thread = threading.Thread(target=self._run, name=f"holdfast {home.name} call", daemon=True)
 
     def start(self) -> None:
+        _under_way.add(self)
         self._thread.start()
 
-    def abandon(self, result: Any) -> None:
-        """Nobody waits for the call any more: end it, or undo it if it has ended with `result`."""
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def abandon(self, result: Any = None) -> threading.Thread:
+        """Nobody waits for the call any more: end it, or undo it if it has ended with `result`. Returns the
+        thread that ends once that is done."""
         with self._guard:
             self._is_abandoned = True
             has_ended = self._has_ended
             if not has_ended and self._lock is not None and self._thread.ident is not None:
                 self._lock.interrupt(self._thread.ident)
-        if has_ended and self._undo is not None and result is not None:
-            threading.Thread(target=self._undo, args=(result,), daemon=True).start()
+        if not has_ended or self._undo is None or result is None:
+            return self._thread
+        undoing = threading.Thread(target=self._undo, args=(result,), daemon=True)
+        undoing.start()
+        return undoing
 
     def _run(self) -> None:
         _here.is_call_thread = True
@@ -93,9 +106,10 @@ async def in_thread(
     lock: ProducerLock | None,
     call: Callable[[], T],
     undo: Callable[[T], object] | None = None,
+    undoing: set[threading.Thread] | None = None,
 ) -> T:
     """Make a call that waits in a thread of its own. If the caller is cancelled, the wait ends, and `undo`
-    gets what the call has returned nevertheless."""
+    gets what the call has returned nevertheless; the thread that calls it is then added to `undoing`."""
     future = home.enter().create_future()
     threaded = _ThreadedCall(call, future, home, lock, undo)
     threaded.start()
@@ -103,5 +117,25 @@ async def in_thread(
         return cast("T", await future)
     except asyncio.CancelledError:
         has_result = future.done() and not future.cancelled() and future.exception() is None
-        threaded.abandon(future.result() if has_result else None)
+        thread = threaded.abandon(future.result() if has_result else None)
+        if undo is not None and undoing is not None:
+            undoing.add(thread)
         raise
+
+
+def wait_for(undoing: set[threading.Thread]) -> None:
+    """Wait until what nobody waited for has been undone."""
+    for thread in tuple(undoing):
+        thread.join()
+        undoing.discard(thread)
+
+
+def end_calls() -> None:
+    """At the exit of the interpreter: end the calls under way. Daemon threads do not live on, and one that
+    has just taken the losses of its producer, to tell them, would tell nobody."""
+    calls: Iterable[_ThreadedCall] = tuple(_under_way)
+    for call in calls:
+        call.abandon()
+    until_s = time.monotonic() + _EXIT_S
+    for call in calls:
+        call.join(max(0.0, until_s - time.monotonic()))

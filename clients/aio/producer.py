@@ -14,6 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast_log.clients.aio.call_threads import wait_for
 from holdfast_log.clients.aio.calls import awaited
 from holdfast_log.clients.aio.home_loop import HomeLoop
 from holdfast_log.clients.aio.sender import AsyncSender
@@ -103,9 +104,13 @@ class AsyncTransaction:
     async def _begin(self) -> Self:
         if self._begun is not None:
             raise TransactionStateError("this transaction has begun already: call transaction() for another")
-        begin = partial(self._producer._client.transaction, self._timeout_ms)
-        self._begun = await self._producer._call(begin, _abort)
+        self._begun = await self._producer._call(self._begin_after_others, _abort)
         return self
+
+    def _begin_after_others(self) -> ProducerTransaction:
+        """Begin, after the abort of transactions whose begin nobody waited for."""
+        wait_for(self._producer._undoing)
+        return self._producer._client.transaction(self._timeout_ms)
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self._begin().__await__()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import threading
 import warnings
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from holdfast_log.clients.aio.call_threads import in_thread
+from holdfast_log.clients.aio.call_threads import end_calls, in_thread
 from holdfast_log.clients.aio.calls import awaited, passed_on
 from holdfast_log.clients.aio.home_loop import HomeLoop
 from holdfast_log.clients.aio.room import RoomQueue
@@ -34,6 +36,9 @@ _SENT_IN_A_ROW = 500
 _INTERRUPTED_MS = 1_000
 """How long the end of a block waits for what is queued, after Ctrl-C or a cancellation."""
 
+atexit.register(end_calls)
+"""Before producers are closed and tell of losses: the import of `Producer` has registered that earlier."""
+
 
 class AsyncSender:
     """Sends messages of an event loop through an ordinary producer and its thread.
@@ -50,6 +55,8 @@ class AsyncSender:
         self._left = _SENT_IN_A_ROW
         """How many more messages may be sent in a row."""
         self._is_closed = False
+        self._undoing: set[threading.Thread] = set()
+        """Undo what was done for callers that were cancelled meanwhile."""
 
     def _use(self, client: Producer | ExclusiveProducer) -> None:
         self._client = client
@@ -153,7 +160,7 @@ class AsyncSender:
 
     async def _call(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """Make a call that waits, in a thread of its own."""
-        return await in_thread(self._home, self._client._engine.lock, call, undo)
+        return await in_thread(self._home, self._client._engine.lock, call, undo, self._undoing)
 
     # The end ------------------------------------------------------------------------------------------
 
