@@ -7,12 +7,13 @@ broker logs (KIP-800).
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.groups.reasons import note_reason
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.groups.effects import LeaveAnswer
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.acls import AclOperation, AclResource
@@ -27,7 +28,16 @@ _LOGGED_MAX = 20
 @dataclass(eq=False)
 class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
     request = LeaveGroupRequest
+    parts = (RowPaths(("members",), ("members",)),)
+    whole_rows_max = 100
     groups: GroupService
+
+    def divisible_steps(
+        self, context: RequestContext, request: LeaveGroupRequest
+    ) -> Generator[None, None, bool]:
+        """All members leave at once, so that their group rebalances once. The answer is made in turns."""
+        yield from ()
+        return False
 
     def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
         context.check(AclOperation.READ, AclResource.GROUP, request.group_id)

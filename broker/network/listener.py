@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -26,6 +26,8 @@ from holdfast_log.coordinator.repeated_log import RepeatedLog
 _log = logging.getLogger(__name__)
 
 _SWEEP_MS_MAX = 30_000
+_LOOKED_AT = 100
+"""So many connections are looked at in one step: each takes 0.2 µs."""
 _UNPROVEN_FRAME_BYTES_MAX = 16 * 1024
 """Maximum size of a request to the brokers' own listener before the peer has proved that it is one."""
 
@@ -203,10 +205,18 @@ class Listeners:
     def _sweep_idle(self) -> None:
         self._schedule_sweep()
         latest_ms = int(self._clock.seconds() * 1000) - self._limits.idle_ms_max
-        for connection in self:
+        self._rotation.take_steps(self._close_idle(latest_ms))
+
+    def _close_idle(self, latest_ms: int) -> Generator[None, None, None]:
+        """Close the connections that were last used before, or at, `latest_ms`: one in a step, of which each
+        takes 30 µs, because all clients of an idle cluster may be idle for too long at the same time."""
+        for number, connection in enumerate(self):
             if connection.last_activity_ms <= latest_ms and connection.is_idle:
                 _log.info("Closing %s: idle for %d ms", connection, self._limits.idle_ms_max)
                 connection.close("it was idle for too long")
+                yield
+            elif number % _LOOKED_AT == 0:
+                yield
 
 
 def _reason(error: OSError) -> str:

@@ -23,7 +23,7 @@ from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python import log
 
 from holdfast_log.broker.metrics.turn_times import TurnTimes
-from holdfast_log.broker.network.departures import Departures
+from holdfast_log.broker.network.lost_connections import LostConnections
 from holdfast_log.broker.network.rotation import Rotation
 from holdfast_log.broker.network.tls.wire import TlsClient, TlsServer
 from holdfast_log.broker.network.transport import FrameClient, FrameServer
@@ -36,7 +36,7 @@ def make_lean(reactor: Any, turns: TurnTimes, sending: SendingTurn, rotation: Ro
     several are read in one turn. Connections whose peers have gone are ended in `rotation`. No effect on
     reactors that do not use epoll."""
     if isinstance(reactor, EPollReactor):
-        _LeanPoll(reactor, turns, sending, Departures(rotation, reactor.seconds)).install()
+        _LeanPoll(reactor, turns, sending, LostConnections(rotation, reactor.seconds)).install()
 
 
 EVENTS_MAX = 256
@@ -52,10 +52,10 @@ _OURS = frozenset((FrameServer, FrameClient, TlsServer, TlsClient))
 class _LeanPoll:
     """What `EPollReactor.doPoll` does, with a short way for our own sockets that are readable or writable."""
 
-    def __init__(self, reactor: Any, turns: TurnTimes, sending: SendingTurn, departures: Departures) -> None:
+    def __init__(self, reactor: Any, turns: TurnTimes, sending: SendingTurn, lost: LostConnections) -> None:
         self._reactor = reactor
         self._sending = sending
-        self._departures = departures
+        self._lost = lost
         self._turns = turns
         self._clock_s = turns.clock_s
         self._woke_s = self._clock_s()
@@ -130,7 +130,7 @@ class _LeanPoll:
         """End a connection in its turn. Until then it is not looked at."""
         selectable.stopReading()
         selectable.stopWriting()
-        self._departures.add(functools.partial(self._end, selectable, why, is_read))
+        self._lost.add(functools.partial(self._end, selectable, why, is_read))
 
     def _end(self, selectable: Any, why: Any, is_read: bool) -> None:
         if not selectable.disconnected:  # Something else may have ended it meanwhile.

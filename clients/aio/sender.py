@@ -37,7 +37,7 @@ _INTERRUPTED_MS = 1_000
 """How long the end of a block waits for what is queued, after Ctrl-C or a cancellation."""
 
 atexit.register(end_calls)
-"""Before producers are closed and tell of losses: the import of `Producer` has registered that earlier."""
+"""Runs before producers are closed and report losses, because `Producer` has registered that first."""
 
 
 class AsyncSender:

@@ -305,6 +305,21 @@ def test_only_idle_connections_are_closed_after_the_idle_limit() -> None:
     assert waiting_wire.is_aborted and active_wire.is_aborted
 
 
+def test_idle_connections_are_closed_one_in_a_step() -> None:
+    """2,000 of them were a turn of 56 ms."""
+    world = World(replace(LIMITS, connections_max=400, connections_per_ip_max=400))
+    world.listeners.start(ENDPOINTS)
+    idle = [world.arrive()[0] for _ in range(150)]
+    before_s = world.clock.seconds()
+    world.clock.advance(1)
+    used = [world.arrive()[0] for _ in range(150)]
+    closed = []
+    for _ in world.listeners._close_idle(int(before_s * 1000)):
+        closed.append(sum(connection.is_closed for connection in idle) - sum(closed))
+    assert max(closed) == 1 and sum(closed) == len(idle)
+    assert not any(connection.is_closed for connection in used)
+
+
 def test_without_an_idle_limit_no_connection_is_closed() -> None:
     world = World(replace(LIMITS, idle_ms_max=-1))
     world.listeners.start(ENDPOINTS)

@@ -17,7 +17,7 @@ from twisted.python import log
 
 from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
-from holdfast_log.broker.network.departures import Departures
+from holdfast_log.broker.network.lost_connections import LostConnections
 from holdfast_log.broker.network.rotation import TURN_S, Rotation
 from holdfast_log.broker.network.tcp_network import TcpNetwork
 from holdfast_log.broker.network.transport import FrameServer
@@ -241,7 +241,7 @@ async def test_connections_that_are_closed_together_are_ended_in_several_turns(
 
 @on_reactor
 async def test_connections_that_are_ended_at_once_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Departures, "add", lambda self, end: end())
+    monkeypatch.setattr(LostConnections, "add", lambda self, end: end())
     assert await most_ended_in_a_turn(monkeypatch) >= 20
 
 

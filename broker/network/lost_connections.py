@@ -13,7 +13,7 @@ from collections.abc import Callable
 from holdfast_log.broker.network.rotation import Rotation
 
 
-class Departures:
+class LostConnections:
     """The connections that are to be ended, in the order in which their peers were found to have gone."""
 
     def __init__(self, rotation: Rotation, clock_s: Callable[[], float]) -> None:
