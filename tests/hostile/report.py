@@ -24,6 +24,11 @@ CONTROLLER_MS_MAX = 1000.0
 """Maximum time in ms until an order on the brokers' listener is answered."""
 
 
+def neighbour_ms_max(before: Pace) -> float:
+    """The longest p99 in ms of a neighbour that had this pace before."""
+    return max(NEIGHBOUR_RATIO_MAX * before.p99_ms, NEIGHBOUR_MS_FLOOR)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """The worst of all requests of one version of an API, alone and in sequences."""
@@ -52,10 +57,6 @@ class Row:
     def name(self) -> str:
         return f"{self.api} v{self.version}"
 
-    @property
-    def neighbour_ms_max(self) -> float:
-        return max(NEIGHBOUR_RATIO_MAX * self.before.p99_ms, NEIGHBOUR_MS_FLOOR)
-
     def over(self) -> list[str]:
         """Each limit that was exceeded, in words."""
         found = [self.failure] if self.failure else []
@@ -65,7 +66,7 @@ class Row:
             found.append(f"memory grew by {size(self.grown_bytes)}")
         if self.left_bytes > LEFT_BYTES_MAX:
             found.append(f"{size(self.left_bytes)} of memory did not return")
-        if self.during.p99_ms > self.neighbour_ms_max:
+        if self.during.p99_ms > neighbour_ms_max(self.before):
             found.append(
                 f"the neighbour's p99 rose from {self.before.p99_ms:.1f} to {self.during.p99_ms:.1f} ms"
             )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from benchmarks.peer_report import insert
+from tests.hostile import campaign
 from tests.hostile.campaign import Budget, _ways, shares_of, versions_of
 from tests.hostile.generator import served_apis, variants
 from tests.hostile.kept_rows import KeptRows
@@ -120,3 +123,29 @@ def test_every_version_of_every_api_is_attacked_once_and_the_newest_first() -> N
         found = versions_of(api, "all")
         assert sorted(found) == list(api.versions) and found[0] == api.max_version
         assert versions_of(api, "newest") == [api.max_version]
+
+
+def paces_that_count(monkeypatch: pytest.MonkeyPatch, *found: Pace) -> tuple[Pace, int]:
+    """The client's pace that counts of a sequence in whose attempts it had these, and how many were made."""
+    left = list(found)
+    watched = SimpleNamespace(target=None, paces_since=lambda began_s: (left.pop(0), QUIET))
+    cost = SimpleNamespace(requests=1, longest_ms=1.0, grown_bytes=0, answer_bytes=1)
+    monkeypatch.setattr(campaign, "repeated", lambda *_, **__: cost)
+    monkeypatch.setattr(campaign, "_PACE_S", 0.0)
+    api = served_apis()[0]
+    attacked = campaign.Version(cast(Any, watched), api, api.max_version, 1, 1.0)
+    attacked.findings.append(cast(Any, SimpleNamespace(cost=cost)))
+    attacked._repeat(1, True, 1.0, QUIET)
+    ((client, _),) = attacked.paces
+    return client, len(found) - len(left)
+
+
+def test_a_sequence_is_sent_again_where_the_client_seems_to_have_waited_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow, slower = replace(QUIET, p99_ms=50), replace(QUIET, p99_ms=60)
+    failed = replace(slow, failed=1)
+    assert paces_that_count(monkeypatch, QUIET, slow) == (QUIET, 1)
+    assert paces_that_count(monkeypatch, slower, QUIET, slow) == (QUIET, 2)
+    assert paces_that_count(monkeypatch, slower, slow, slower) == (slow, 3)
+    assert paces_that_count(monkeypatch, slow, failed, QUIET) == (failed, 2), "a failed round always counts"
