@@ -31,6 +31,7 @@ from holdfast_log.coordinator.ownership.store import (
     FoundRecords,
     OwnershipStore,
 )
+from holdfast_log.coordinator.shared_reads import SharedReads
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from holdfast_log.protocol.messages.ownership import NO_PARTITION, LossReason
@@ -78,6 +79,7 @@ class DecidedResources:
         self._table_changed = table_changed
         self._records = RecordLoading(table, self._now_ms)
         self._names = GroupNames(store, table, self._records, clock, table_changed)
+        self._all_names = SharedReads(clock, self._read_all_names)
         self._led: dict[TopicPartition, _LedPartition] = {}
         self._prepared: dict[PartitionKey, FoundRecord] = {}
         """Records read for the LeaderAndIsr request that is about to be applied."""
@@ -241,8 +243,11 @@ class DecidedResources:
     def read_all_names(self) -> Deferred[None]:
         """Fires once the names of all groups that this broker coordinates are read, or their reading failed.
 
-        Fails with `SessionExpired` once ZooKeeper is closed.
+        Those who ask meanwhile share the next reading. Fails with `SessionExpired` once ZooKeeper is closed.
         """
+        return self._all_names.ask()
+
+    def _read_all_names(self) -> Deferred[None]:
         return ensureDeferred(self._names.read_all(lambda group: self._led_of_group(group).groups))
 
     def _now_ms(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -20,6 +21,7 @@ from holdfast_log.coordinator.cluster.change_notifications import (
     ChangeFollower,
     ChangeNotifications,
 )
+from holdfast_log.coordinator.shared_reads import SharedReads
 from holdfast_log.coordinator.znodes.configs import (
     CONFIG,
     CONFIG_CHANGE_PREFIX,
@@ -68,6 +70,7 @@ class DynamicConfigs(ChangeFollower[Entity]):
         self._zookeeper = zookeeper
         self._configs: dict[Entity, dict[str, str]] = {}
         self._listeners: list[OnChange] = []
+        self._reads: dict[tuple[str, ...], SharedReads] = {}  # by kinds
 
     def add_listener(self, on_change: OnChange) -> None:
         self._listeners.append(on_change)
@@ -86,8 +89,15 @@ class DynamicConfigs(ChangeFollower[Entity]):
         """Read all configs. Await it before starting anything that depends on them."""
         return ensureDeferred(on_any_session(self._zookeeper, self._load))
 
-    def reload(self, kinds: Sequence[str]) -> Deferred[None]:
-        """Read all configs of some kinds now, without waiting for notifications."""
+    def reload(self, kinds: tuple[str, ...]) -> Deferred[None]:
+        """Read all configs of some kinds now, without waiting for notifications. Those who ask for the same
+        kinds meanwhile share the next read."""
+        reads = self._reads.get(kinds)
+        if reads is None:
+            reads = self._reads[kinds] = SharedReads(self._clock, partial(self._read_kinds, kinds))
+        return reads.ask()
+
+    def _read_kinds(self, kinds: Sequence[str]) -> Deferred[None]:
         return ensureDeferred(on_any_session(self._zookeeper, lambda session: self._load(session, kinds)))
 
     async def _load(self, session: ZooKeeperSession, kinds: Sequence[str] = CONFIG_TYPES) -> None:

@@ -388,7 +388,9 @@ class TestMembers:
         assert len(reader.answer()) == count
         told: set[int] = set()
         for _ in range(3):
-            found = reader.fetch()
+            reader.ask()
+            world.clock.advance(0)
+            found = reader.answer()
             assert len(found) == READS_MAX
             told |= set(found)
         assert len(told) == count

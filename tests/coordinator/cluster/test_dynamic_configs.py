@@ -177,5 +177,5 @@ async def test_the_configs_of_users_clients_are_loaded_changed_and_followed(zook
         async with following(zookeeper) as (three, _):
             assert three.get("users", name) == {"producer_byte_rate": "2"}
             await client.session.delete(config_path("users", name))
-            await three.reload(["users"])
+            await three.reload(("users",))
             assert three.get("users", name) == {}
