@@ -153,7 +153,7 @@ STAND_INS = (
         (dispatch,),
         frozenset({"Dispatcher.dispatch", "Dispatcher.note_time"}),
         # What has no shortcut is left to Python.
-        frozenset({"Dispatcher._add_routes", "ForBrokers.*", "division_of", "_may_be_large"}),
+        frozenset({"Dispatcher._add_routes", "ForBrokers.*", "long_rows", "_may_be_large"}),
     ),
     StandIn(
         "_usual_append",

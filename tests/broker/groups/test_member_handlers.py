@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast_log.broker.handlers import leave_group
 from holdfast_log.broker.requests.operations import OPERATIONS, operation_bits
 from holdfast_log.broker.requests.parts import PART_ROWS
 from holdfast_log.protocol.acls import AclResource
+from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest
 from holdfast_log.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -165,21 +167,31 @@ def test_the_reasons_for_joining_and_leaving_are_logged(
     assert leaves == "Member 'i-1' of group 'g' leaves: 'the consumer is being closed'"
 
 
-def test_few_reasons_of_one_request_are_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def answer_in_turns(broker: GroupBroker, client: Client, request: Request[Any]) -> Any:
+    """The answer to a request of many rows, which is made in later turns."""
+    client.ask(request)
+    broker.clock.advance(0)
+    (answer,) = client.answers()
+    return answer
+
+
+def test_few_reasons_of_one_request_are_logged(
+    broker: GroupBroker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     """A line costs more than all else about a member that is not in the group."""
     caplog.set_level(logging.INFO, "holdfast_log.broker.groups.reasons")
     leaving = [MemberIdentity(member_id=f"m-{n}", group_instance_id=None, reason="x") for n in range(500)]
-    response = client.call(LeaveGroupRequest(group_id="g", members=leaving))
+    response = answer_in_turns(broker, client, LeaveGroupRequest(group_id="g", members=leaving))
     assert len(response.members) == 500
     assert 1 <= len(caplog.records) <= 50
 
 
 def test_a_line_for_each_member_is_missed(
-    client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    broker: GroupBroker, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leave_group, "_LOGGED_MAX", 1 << 60)
     with pytest.raises(AssertionError):
-        test_few_reasons_of_one_request_are_logged(client, caplog)
+        test_few_reasons_of_one_request_are_logged(broker, client, caplog)
 
 
 def test_a_rebalance_lost_with_its_coordinator_starts_again(broker: GroupBroker, client: Client) -> None:
@@ -267,13 +279,15 @@ class TestRefusals:
         response = client.call(DescribeGroupsRequest(groups=["g"] * PART_ROWS))
         assert [group.group_id for group in response.groups] == ["g"]
 
-    def test_an_offset_requested_many_times_is_answered_once(self, client: Client) -> None:
+    def test_an_offset_requested_many_times_is_answered_once(
+        self, broker: GroupBroker, client: Client
+    ) -> None:
         commit(client, "g", 5)
         topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0] * PART_ROWS)]
         wanted = OffsetFetchRequestGroup(group_id="g", topics=topics)
         (group,) = client.call(OffsetFetchRequest(groups=[wanted])).groups
         assert [len(topic.partitions) for topic in group.topics] == [1]
-        refused = client.call(OffsetFetchRequest(groups=[wanted, wanted])).groups
+        refused = answer_in_turns(broker, client, OffsetFetchRequest(groups=[wanted, wanted])).groups
         assert {group.error_code for group in refused} == {ErrorCode.INVALID_REQUEST}
 
     def test_groups_without_a_name_are_refused(self, client: Client) -> None:

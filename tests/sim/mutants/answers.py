@@ -63,7 +63,7 @@ def _hold_all_offsets() -> Sequence[Patch]:
 
 
 def _handle_whole() -> Sequence[Patch]:
-    return [(dispatch, "division_of", lambda handler, request: None)]
+    return [(dispatch, "long_rows", lambda handler, request: None)]
 
 
 def _overtake() -> Sequence[Patch]:
