@@ -111,26 +111,21 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     ) -> Generator[None, None, bool]:
         named: set[tuple[str, int]] = set()
         has_conditions = False
-        left = DIVISION_STEP_ROWS
+        looked_at = 0
         for topic in request.topic_data:
-            left -= 1  # It may have no partitions.
-            may_have = not has_conditions
-            if may_have and self.replicas.expects_offsets(topic.name):
-                has_conditions, may_have = True, False
+            looked_at += 1  # It may have no partitions.
+            if looked_at % DIVISION_STEP_ROWS == 0:
+                yield
+            has_conditions = has_conditions or self.replicas.expects_offsets(topic.name)
             for data in topic.partition_data:
-                left -= 1
+                looked_at += 1
                 at = (topic.name, data.index)
                 if at in named:
                     raise BrokerError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
                 named.add(at)
-                if may_have and (data.expected_offset != NO_EXPECTATION or data.expected_versions):
-                    has_conditions, may_have = True, False
-                if left <= 0:
+                has_conditions = has_conditions or _is_conditional(data)
+                if looked_at % DIVISION_STEP_ROWS == 0:
                     yield
-                    left = DIVISION_STEP_ROWS
-            if left <= 0:
-                yield
-                left = DIVISION_STEP_ROWS
         if has_conditions and len(named) > CONDITIONAL_PARTITIONS_MAX:
             raise BrokerError(
                 ErrorCode.POLICY_VIOLATION,
@@ -149,9 +144,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
 
     def _has_condition(self, topic: TopicProduceData) -> bool:
         """Whether a batch for the topic is appended on a condition, which is a field or its base offset."""
-        return self.replicas.expects_offsets(topic.name) or any(
-            data.expected_offset != NO_EXPECTATION or data.expected_versions for data in topic.partition_data
-        )
+        return self.replicas.expects_offsets(topic.name) or any(map(_is_conditional, topic.partition_data))
 
     def shortcut(self) -> Shortcut | None:
         return self._shortcut(None)
@@ -239,7 +232,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 attributes = attributes_of(records)
                 may_need_work = may_need_work or bool(attributes & COMPRESSION_MASK)
                 may_begin = may_begin or bool(attributes & TRANSACTIONAL)
-                if data.expected_offset != NO_EXPECTATION or data.expected_versions:
+                if _is_conditional(data):
                     append.condition = _condition(data)
                     may_need_work = may_need_work or bool(data.expected_versions)
                 if data.owner_token != NO_TOKEN:
@@ -482,6 +475,11 @@ def _raising(error: Exception) -> Callable[[RequestContext], NoReturn]:
         raise error
 
     return finish
+
+
+def _is_conditional(data: PartitionProduceData) -> bool:
+    """Whether fields of the request set a condition on the batch."""
+    return data.expected_offset != NO_EXPECTATION or bool(data.expected_versions)
 
 
 def _condition(data: PartitionProduceData) -> Condition:
