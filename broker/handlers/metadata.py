@@ -15,7 +15,7 @@ it, and judged here: the controller sees only this broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
@@ -63,7 +63,7 @@ _TOPICS_MAX = 10_000
 """Maximum number of topics that one request names: an id takes longer to decode than anything else. A client
 that wants more asks for all."""
 
-_CREATED_MAX = 25
+CREATED_MAX = 25
 """Maximum number of topics that one request creates. Clients ask again for those that do not exist yet."""
 
 _JUDGED_MAX = 200
@@ -101,32 +101,36 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "topic ids are allowed from version 12 on")
         if wanted is None or (context.version == 0 and not wanted):
             everything = map(_named, list(self.metadata.topics))
-            return ensureDeferred(self._respond(context, request, everything, is_everything=True))
-        wanted = named_once(wanted)
-        missing, refused = self._to_create(context, request, wanted)
-        if not missing:
-            return ensureDeferred(self._respond(context, request, wanted, refused or None))
-        for name in missing:
-            self.mutations.create(context, name, DEFAULT, is_strict=False)
-        return self.auto_creation.create(missing, requester_of(context)).addCallback(
-            lambda errors: ensureDeferred(self._respond(context, request, wanted, {**errors, **refused}))
-        )
+            return ensureDeferred(self._answer_all(context, request, everything))
+        return ensureDeferred(self._answer_named(context, request, named_once(wanted)))
 
-    async def _respond(
-        self,
-        context: RequestContext,
-        request: MetadataRequest,
-        wanted: Iterable[MetadataRequestTopic],
-        created: dict[str, ErrorCode] | None = None,
-        *,
-        is_everything: bool = False,
+    async def _answer_all(
+        self, context: RequestContext, request: MetadataRequest, topics: Iterable[MetadataRequestTopic]
     ) -> MetadataResponse:
         with self.answers.begin(context, MetadataResponse) as answer:
             rows = answer.rows(MetadataResponseTopic)
-            for topic in wanted:
-                if is_everything and not self._is_listed(context, topic.name):
+            for topic in topics:
+                if self._is_listed(context, topic.name):
+                    rows.add(await self._topic(answer, request, topic, {}))
+                else:
                     await answer.turn(0)
-                    continue
+            return self._response(context, request, rows.finish())
+
+    async def _answer_named(
+        self, context: RequestContext, request: MetadataRequest, wanted: list[MetadataRequestTopic]
+    ) -> MetadataResponse:
+        missing, created = self._to_create(context, request, wanted)
+        with self.answers.begin(context, MetadataResponse) as answer:
+            rows = answer.rows(MetadataResponseTopic)
+            if missing:
+                for name in missing:
+                    self.mutations.create(context, name, DEFAULT, is_strict=False)
+                if len(wanted) > CREATED_MAX:
+                    # The next request of the connection is not decoded before this one is answered.
+                    await answer.other_turn()
+                errors = await answer.outcome(self.auto_creation.create(missing, requester_of(context)))
+                created.update(errors)
+            for topic in wanted:
                 rows.add(await self._topic(answer, request, topic, created))
             return self._response(context, request, rows.finish())
 
@@ -143,7 +147,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         names = (topic.name for topic in wanted if topic.name is not None)
         missing = (name for name in names if name not in self.metadata.topics)
         if not context.is_judged:
-            return list(islice(missing, _CREATED_MAX)), {}
+            return list(islice(missing, CREATED_MAX)), {}
         create, kind = AclOperation.CREATE, AclResource.TOPIC
         may_create_all = context.may(create, AclResource.CLUSTER, is_noted=False)
         allowed: list[str] = []
@@ -153,7 +157,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
                 continue
             if not may_create_all and not context.may(create, kind, name):
                 refused[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif len(allowed) < _CREATED_MAX:
+            elif len(allowed) < CREATED_MAX:
                 allowed.append(name)
         return allowed, refused
 
@@ -162,7 +166,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         answer: LongAnswer,
         request: MetadataRequest,
         wanted: MetadataRequestTopic,
-        created: dict[str, ErrorCode] | None,
+        created: Mapping[str, ErrorCode],
     ) -> MetadataResponseTopic:
         name = self.metadata.name_of(wanted.topic_id) if wanted.name is None else wanted.name
         may_describe = name is None or _may_describe(answer.context, name)
@@ -177,16 +181,13 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             return _unknown(wanted.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted)
         if topic is not None:
             return await self._known(answer, request, topic)
-        if created is None or name not in created:
-            # Clients wait for an unknown topic; the error for an illegal name keeps them from waiting in
-            # vain.
-            error = (
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if is_legal_name(name)
-                else ErrorCode.INVALID_TOPIC_EXCEPTION
-            )
-        else:
+        if name in created:
             error = created[name]
+        elif is_legal_name(name):
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            # Clients wait for an unknown topic; this error keeps them from waiting in vain.
+            error = ErrorCode.INVALID_TOPIC_EXCEPTION
         if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             error = ErrorCode.LEADER_NOT_AVAILABLE
         return _unknown(name, error, wanted)

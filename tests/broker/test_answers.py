@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast_log.broker.cluster.auto_creation import AutoCreation
 from holdfast_log.broker.cluster.first_update import FirstUpdate
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.handlers.metadata import AutoCreationSettings, MetadataHandler
+from holdfast_log.broker.handlers.metadata import CREATED_MAX, AutoCreationSettings, MetadataHandler
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.requests.answers import ACTIVE_MAX, TURN_BYTES, AnswerLimits, LongAnswers
@@ -35,6 +36,11 @@ from tests.models.wires import FakeWire
 
 PARTITIONS = 3000
 VERSION = 12
+
+
+def naming(*names: str, creates: bool = False) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=creates)
 
 
 class Wire:
@@ -60,6 +66,7 @@ class Broker:
 
     def __init__(self, limits: AnswerLimits | None = None, partitions: int = PARTITIONS) -> None:
         self.clock = Clock()
+        self.creations: list[Deferred[dict[str, ErrorCode]]] = []
         self.answers = LongAnswers(self.clock, limits)
         cache = MetadataCache()
         states = [partition_metadata(index, leader=1, leader_epoch=4) for index in range(partitions)]
@@ -67,13 +74,17 @@ class Broker:
         self.handler = MetadataHandler(
             cache,
             BrokerIdentity(1, "cluster", "PLAINTEXT"),
-            cast(AutoCreation, None),
-            AutoCreationSettings(False),
+            cast(AutoCreation, SimpleNamespace(create=self._create)),
+            AutoCreationSettings(True),
             FirstUpdate(cache, self.clock),
             no_mutation_quotas(),
             self.answers,
         )
         self._connections = 0
+
+    def _create(self, names: list[str], on_behalf_of: str | None) -> Deferred[dict[str, ErrorCode]]:
+        self.creations.append(Deferred())
+        return self.creations[-1]
 
     def connect(self) -> ServerConnection:
         self._connections += 1
@@ -88,10 +99,23 @@ class Broker:
         connection.connected(Wire())
         return connection
 
+    def connect_with_requests(
+        self, request: MetadataRequest, count: int
+    ) -> tuple[ServerConnection, FakeWire]:
+        """A connection whose client has sent the request so often, without waiting for an answer."""
+        connection, wire = self.connect(), FakeWire()
+        dispatcher = Dispatcher(RepeatedLog(self.clock))
+        dispatcher.add([self.handler])
+        connection._handler = dispatcher.dispatch
+        connection.connected(wire)
+        frame = join_parts(encode_request(request, VERSION, 1, "flood"))[SIZE.size :]
+        connection.frames_received([memoryview(bytearray(frame)) for _ in range(count)])
+        return connection, wire
+
     def ask(self, names: list[str], connection: ServerConnection | None = None) -> list[MetadataResponse]:
         """The answer, once it is there."""
         context = RequestContext(VERSION, "", connection)
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+        request = naming(*names)
         answered: list[MetadataResponse] = []
         done = self.handler.handle(context, request)
         assert isinstance(done, Deferred)
@@ -231,15 +255,7 @@ def test_a_broker_asks_itself_for_rows_that_it_can_read() -> None:
 
 def test_requests_that_are_sent_ahead_wait_for_a_long_answer_before_they_are_begun() -> None:
     broker = Broker()
-    connection = broker.connect()
-    dispatcher = Dispatcher(RepeatedLog(broker.clock))
-    dispatcher.add([broker.handler])
-    connection._handler = dispatcher.dispatch
-    wire = FakeWire()
-    connection.connected(wire)
-    request = encode_request(MetadataRequest(topics=None), VERSION, 1, "flood")
-    frame = join_parts(request)[SIZE.size :]
-    connection.frames_received([memoryview(bytearray(frame)) for _ in range(5)])
+    connection, wire = broker.connect_with_requests(MetadataRequest(topics=None), 5)
     turns = 0
     while broker.clock.calls:
         assert broker.answers.waiting <= 1
@@ -249,6 +265,34 @@ def test_requests_that_are_sent_ahead_wait_for_a_long_answer_before_they_are_beg
         call.func(*call.args, **call.kw)
         turns += 1
     assert turns > 5 * 3
+    assert len(list(wire.frames())) == 5
+    assert not connection.is_paused
+
+
+def test_requests_that_are_sent_ahead_wait_for_topics_that_a_long_one_creates() -> None:
+    """What was decoded of each would be kept until the controller has answered."""
+    broker = Broker()
+    request = naming(*map(str, range(CREATED_MAX + 1)), creates=True)
+    connection, wire = broker.connect_with_requests(request, 5)
+    for number in range(1, 6):
+        broker.clock.pump([0] * 20)
+        assert len(broker.creations) == number
+        assert connection.in_flight_requests == 1
+        broker.creations[-1].callback({})
+    broker.clock.pump([0] * 20)
+    assert len(list(wire.frames())) == 5
+    assert not connection.is_paused
+
+
+def test_short_requests_that_create_topics_wait_for_nobody() -> None:
+    broker = Broker()
+    request = naming(*map(str, range(CREATED_MAX)), creates=True)
+    connection, wire = broker.connect_with_requests(request, 5)
+    broker.clock.pump([0] * 20)
+    assert len(broker.creations) == 5
+    for creation in broker.creations:
+        creation.callback({})
+    broker.clock.pump([0] * 20)
     assert len(list(wire.frames())) == 5
     assert not connection.is_paused
 

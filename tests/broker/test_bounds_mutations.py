@@ -54,6 +54,10 @@ def nothing(self: Any, *arguments: Any) -> None:
     """The bound is not kept."""
 
 
+async def no_turn(self: LongAnswer) -> None:
+    """The answer goes on in the same turn, and holds nothing."""
+
+
 def may_handle(self: ServerConnection) -> bool:
     return self.close_reason is None and self._unmute is None and not self._holds
 
@@ -123,6 +127,10 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     ),
     "any number of answers is made at once": (
         answers, "ACTIVE_MAX", _MANY, of_answers.test_few_answers_are_being_made_at_a_time,
+    ),
+    "requests that are sent ahead are decoded while a long one waits for the topics that it creates": (
+        LongAnswer, "other_turn", no_turn,
+        of_answers.test_requests_that_are_sent_ahead_wait_for_topics_that_a_long_one_creates,
     ),
     "a part of a request may have any number of rows": (
         parts, "PART_ROWS", _MANY,

@@ -26,6 +26,7 @@ from holdfast_log.protocol.api import Api
 from tests.hostile.attack import Cost, Target, memory_bytes
 from tests.hostile.furnished import furnish, probed_broker
 from tests.hostile.generator import Variant, World, served_apis, variants
+from tests.hostile.invented import delete_invented, topics_of
 from tests.hostile.kept_rows import KeptRows
 from tests.hostile.neighbour import Kind, Pace, running_neighbour
 from tests.hostile.report import (
@@ -114,7 +115,7 @@ class Version:
         """Send requests built in these ways, then sequences of the one with the longest turns beside its
         like, or, if the answers are not read, with the largest answer."""
         target, began_s = self.watched.target, time.monotonic()
-        start_bytes = memory_bytes(target.broker.pid, "VmRSS")
+        start_bytes, known = memory_bytes(target.broker.pid, "VmRSS"), topics_of(target.broker.port)
         before = self.watched.pace_before(self.api.name, self.share_s)
         self._search(ways, began_s + _SEARCH_SHARE * self.share_s)
         if is_alone:
@@ -125,6 +126,8 @@ class Version:
             left_s = began_s + self.share_s - time.monotonic()
             timeout_s = min(REPEATED_TIMEOUT_S, max(1.0, left_s / (len(_SEQUENCES) - number)))
             self._repeat(connections, reads, timeout_s, before)
+        if count := delete_invented(target.broker.port, known):
+            note(f"  {count} topics that the requests had created were deleted")
         return self._row(before, target.left_bytes(start_bytes, LEFT_BYTES_MAX))
 
     def _search(self, ways: list[Variant], ends_s: float) -> None:

@@ -15,6 +15,7 @@ from holdfast_log.protocol.api import Api
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from tests.hostile.attack import Cost, Target, memory_bytes
 from tests.hostile.generator import Variant, World, frame
+from tests.hostile.invented import delete_invented, topics_of
 from tests.hostile.neighbour import Neighbour, Pace
 from tests.hostile.report import GROWTH_BYTES_MAX, LEFT_BYTES_MAX, TURN_MS_MAX, Row
 from tests.integration.raw_socket import RawSocket
@@ -170,7 +171,7 @@ def rotated(watched: Watched, share_s: float) -> Row:
     target = watched.target
     # A request that is not answered waits for other clients: those behind it would not be handled.
     frames = [each.frame for each in watched.slowest if each.cost.answers]
-    start_bytes = memory_bytes(target.broker.pid, "VmRSS")
+    start_bytes, known = memory_bytes(target.broker.pid, "VmRSS"), topics_of(target.broker.port)
     before = watched.pace_before(ROTATION, share_s)
     costs, paces = [], []
     for reads in (True, False):
@@ -193,6 +194,7 @@ def rotated(watched: Watched, share_s: float) -> Row:
         for other in others:
             other.join()
         paces.append(watched.paces_since(began_s))
+    delete_invented(target.broker.port, known)
     longest = max(costs, key=lambda each: each.longest_ms)
     return Row(
         ROTATION,
