@@ -39,6 +39,15 @@ class Alarm:
             self._call.cancel()
             self._call = None
 
+    def end(self) -> None:
+        """Never call `ring`, and forget it: the alarm of an owner that has ended would keep it in a cycle."""
+        self.cancel()
+        self._ring = _nothing
+
     def _ended(self) -> None:
         self._call = None
         self._ring()
+
+
+def _nothing() -> None:
+    """What an alarm that has ended would call."""

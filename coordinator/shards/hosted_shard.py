@@ -183,7 +183,7 @@ class HostedShard(Generic[S]):
         was_active = self.state is HostState.ACTIVE
         self._transition_to(HostState.CLOSED)
         self._shard.close()
-        self._alarm.cancel()
+        self._alarm.end()
         self._stop_watching()
         claiming, self._claiming = self._claiming, {}
         if self._claimer is not None:

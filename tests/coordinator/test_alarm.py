@@ -73,3 +73,11 @@ def test_a_delay_of_zero_rings_in_a_later_turn(bell: Bell) -> None:
     assert bell.rang_s == []
     bell.clock.advance(0)
     assert bell.rang_s == [0]
+
+
+def test_an_alarm_that_has_ended_does_not_ring(bell: Bell) -> None:
+    bell.alarm.set(1)
+    bell.alarm.end()
+    bell.clock.advance(5)
+    assert bell.rang_s == []
+    assert bell.clock.getDelayedCalls() == []

@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.peer_report import insert
 from holdfast_log.protocol.api import Api
 from tests.hostile.attack import Cost, Target, memory_bytes
-from tests.hostile.furnished import furnish, probed_broker
+from tests.hostile.furnished import Furniture, furnish, is_furnished, probed_broker
 from tests.hostile.generator import Variant, World, served_apis, variants
 from tests.hostile.invented import delete_invented, topics_of
 from tests.hostile.kept_rows import KeptRows
@@ -348,6 +348,9 @@ def _attack_with_neighbours(
         before = memory_bytes(target.broker.pid, "VmRSS")
         for api in apis:
             attack_api(watched, api, arguments, budget, kept)
+            if not is_furnished(target.broker, watched.world):
+                note(f"  what {api.name} has deleted is created again")
+                watched.world = furnish(target.broker, _furniture(arguments))
         if not arguments.alone and watched.slowest:
             kept.add(rotated(watched, 60 * _ROTATION_MINUTES))
         grown = memory_bytes(target.broker.pid, "VmRSS") - before
@@ -407,6 +410,10 @@ def conditions(arguments: argparse.Namespace) -> str:
     )
 
 
+def _furniture(arguments: argparse.Namespace) -> Furniture:
+    return Furniture(arguments.partitions, arguments.topics, arguments.groups)
+
+
 def main() -> int:
     arguments = _arguments()
     kept = KeptRows(arguments.results)
@@ -417,7 +424,7 @@ def main() -> int:
         running_server(use_docker=False) as zookeeper,
         probed_broker(Path(directory), zookeeper) as target,
     ):
-        world = furnish(target.broker, arguments.partitions, arguments.topics, arguments.groups)
+        world = furnish(target.broker, _furniture(arguments))
         attack_all(arguments, target, world, Path(directory), kept)
         target.broker.restart()
         assert is_serving(target), "the broker does not serve after its restart"

@@ -28,7 +28,7 @@ from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.hostile.attack import Target
-from tests.hostile.furnished import furnish, probed_broker
+from tests.hostile.furnished import Furniture, furnish, probed_broker
 from tests.hostile.generator import CLIENT_ID
 from tests.hostile.neighbour import Kind, Neighbour, Pace, running_neighbour
 from tests.zookeeper import running_server
@@ -124,7 +124,7 @@ def main() -> None:
             for name in ("mine", "other")
         )
         for target in (mine, other):
-            furnish(target.broker, arguments.partitions, arguments.topics, groups=1)
+            furnish(target.broker, Furniture(arguments.partitions, arguments.topics, groups=1))
         client = stack.enter_context(
             running_neighbour(directory, mine.broker.port, Kind.CLIENT, mine.broker.pid)
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
+from holdfast_log.protocol.messages.list_groups import ListGroupsRequest
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,6 +24,7 @@ from tests.hostile.probe import Turns
 from tests.integration.raw_socket import RawSocket
 
 MANY = "many"
+_COMMITTED_MAX = 5000
 _PROPERTIES = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
@@ -55,9 +58,19 @@ def probed_broker(
         broker.stop()
 
 
-def furnish(broker: BackgroundBroker, partitions: int, topics: int, groups: int) -> World:
-    """Create a topic of many partitions, topics of one, and groups with committed offsets, whose names are
-    also those of transactional ids."""
+@dataclass(frozen=True, slots=True)
+class Furniture:
+    """How much there is in the cluster: partitions of one topic, topics of one partition, and groups."""
+
+    partitions: int
+    topics: int
+    groups: int
+
+
+def furnish(broker: BackgroundBroker, furniture: Furniture) -> World:
+    """Create a topic of many partitions, topics of one, and groups with committed offsets, the first with one
+    for every partition, whose names are also those of transactional ids; those of them that do not exist."""
+    partitions, topics, groups = furniture.partitions, furniture.topics, furniture.groups
     with RawSocket(broker.port) as socket:
         _create(socket, [(MANY, partitions)])
         names = [f"topic-{number}" for number in range(topics)]
@@ -66,14 +79,24 @@ def furnish(broker: BackgroundBroker, partitions: int, topics: int, groups: int)
         group_ids = [f"group-{number}" for number in range(groups)]
         while socket.call(FindCoordinatorRequest(key="group-0"), 0).error_code:
             pass
-        for group_id in group_ids:
-            _commit(socket, group_id, min(partitions, 50))
+        for number, group_id in enumerate(group_ids):
+            _commit(socket, group_id, min(partitions, 50 if number else _COMMITTED_MAX))
         producer_ids = [_producer_id(socket, group_id) for group_id in group_ids]
         known = socket.call(MetadataRequest(topics=None), 12).topics
     ids = {topic.name: topic.topic_id for topic in known}
     return World(
         broker.broker_id, [MANY, *names], [ids[name] for name in [MANY, *names]], group_ids, producer_ids[0]
     )
+
+
+def is_furnished(broker: BackgroundBroker, world: World) -> bool:
+    """Whether everything of `world` is still there: some requests delete."""
+    with RawSocket(broker.port) as socket:
+        topics = socket.call(MetadataRequest(topics=None), 12).topics
+        groups = socket.call(ListGroupsRequest(), 4).groups
+    return {topic.topic_id for topic in topics}.issuperset(world.topic_ids) and {
+        group.group_id for group in groups
+    }.issuperset(world.groups)
 
 
 def _create(socket: RawSocket, topics: list[tuple[str, int]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import pytest
 
 from holdfast_log.protocol.api import Api
 from tests.hostile.attack import Target, memory_bytes
-from tests.hostile.furnished import furnish, probed_broker
+from tests.hostile.furnished import Furniture, furnish, is_furnished, probed_broker
 from tests.hostile.generator import Names, World, served_apis, variants
 from tests.hostile.neighbour import Kind, running_neighbour
 from tests.hostile.probe import Probe, Turns
@@ -29,15 +30,22 @@ TIMEOUT_S = 2.0
 """So long are answers waited for that wait for other clients. What the broker does later is measured as well:
 it takes two turns before the measurement ends."""
 REQUEST_BYTES = 1 << 20
+FURNITURE = Furniture(partitions=400, topics=100, groups=40)
 IDLE = 200
 LISTING = ("Metadata", "DescribeConfigs", "OffsetFetch")
 
 
-class Attacked(NamedTuple):
+@dataclass(slots=True)
+class Attacked:
     """A broker, and what it has."""
 
     target: Target
     world: World
+
+    def refurnish(self) -> None:
+        """Create again what requests have deleted."""
+        if not is_furnished(self.target.broker, self.world):
+            self.world = furnish(self.target.broker, FURNITURE)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +54,7 @@ def attacked(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) ->
     gc.disable()  # Requests are built of many objects, none of them in a cycle.
     try:
         with probed_broker(directory, f"{zookeeper_server}/{directory.name}") as target:
-            yield Attacked(target, furnish(target.broker, partitions=400, topics=100, groups=40))
+            yield Attacked(target, furnish(target.broker, FURNITURE))
             print(f"--- log of the broker\n{target.broker.log[-8000:]}")
     finally:
         gc.enable()
@@ -54,11 +62,13 @@ def attacked(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.parametrize("api", served_apis(), ids=lambda api: api.name)
 def test_no_request_takes_a_long_turn_or_much_memory(attacked: Attacked, api: Api) -> None:
+    attacked.refurnish()
     for variant in variants(api, is_short=True):
         if variant.names is Names.UNKNOWN and variant.shape == "many in many":
             continue  # It has found least, and the default run is to be short.
         found = measured(
-            *attacked,
+            attacked.target,
+            attacked.world,
             api,
             api.max_version,
             variant,
@@ -73,7 +83,8 @@ def test_no_request_takes_a_long_turn_or_much_memory(attacked: Attacked, api: Ap
 
 @pytest.mark.parametrize("name", LISTING)
 def test_requests_whose_answers_nobody_reads_take_little_memory(attacked: Attacked, name: str) -> None:
-    target, world = attacked
+    attacked.refurnish()
+    target, world = attacked.target, attacked.world
     (api,) = [each for each in served_apis() if each.name == name]
     variant = next(variants(api, is_short=True))
     with idle_connections(target, IDLE):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -485,3 +487,19 @@ class TestClaims:
         host = Host().loaded()
         host.create_group()
         assert [answer.error for answer in host.register("c-1")] == [ErrorCode.NONE]
+
+
+def test_a_closed_shard_is_freed_without_the_collector() -> None:
+    """Its groups and offsets are many objects, and a broker closes all its shards when it hands them over."""
+    host = Host().loaded()
+    host.commit()
+    host.join()
+    freed = weakref.ref(host.hosted)
+    gc.disable()
+    try:
+        host.hosted.close()
+        host.log.replay = host.log.check = None  # Only this log keeps them.
+        del host.hosted
+        assert freed() is None
+    finally:
+        gc.enable()
