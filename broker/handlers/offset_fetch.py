@@ -4,19 +4,22 @@ Versions: from 2 on null means all partitions of a group, and an error is that o
 of each partition's; from 8 on a request may name several groups (KIP-709). With `require_stable` (from 7 on)
 a partition whose offset an open transaction may replace has the error UNSTABLE_OFFSET_COMMIT (KIP-447). From
 9 on a member of a consumer group names itself and its epoch (KIP-848).
+
+A request for all partitions is answered as one that names them: a group may have tens of thousands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
 
-from twisted.internet.defer import Deferred, fail, gatherResults
+from twisted.internet.defer import Deferred, ensureDeferred, fail, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
     DIVISION_STEP_ROWS,
@@ -31,6 +34,7 @@ from holdfast_log.protocol.acls import AclOperation, AclResource
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -45,6 +49,9 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 _FIRST_VERSION_WITH_ERROR_OF_ALL = 2
 _FIRST_VERSION_WITH_GROUPS = 8
 
+_NAMED_BYTES = 8
+"""The price of naming a partition: 0.2 µs."""
+
 
 @dataclass(eq=False)
 class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
@@ -53,15 +60,17 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
         RowPaths(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
         RowPaths(("topics", "partition_indexes"), ("topics", "partitions")),
     )
+    may_ask_for_all = True
     elements_max = ANY_ELEMENTS
     groups: GroupService
     committers: CommitterCheck
+    answers: LongAnswers
 
     def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
         if context.version < _FIRST_VERSION_WITH_GROUPS:
             asked_one = self._ask(context, request, request.group_id, request.topics, None, -1)
             return asked_one.addCallback(_of_one)
-        if len({group.group_id for group in request.groups}) != len(request.groups):
+        if _names_twice(request):
             raise _named_twice()
         asked = [
             self._ask(
@@ -70,6 +79,58 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
             for group in request.groups
         ]
         return gatherResults(asked).addCallback(_of_several)
+
+    def named(
+        self, context: RequestContext, request: OffsetFetchRequest
+    ) -> Deferred[OffsetFetchRequest] | None:
+        if context.version < _FIRST_VERSION_WITH_GROUPS:
+            return None if request.topics is not None else ensureDeferred(self._name_one(context, request))
+        if all(group.topics is not None for group in request.groups) or _names_twice(request):
+            return None
+        return ensureDeferred(self._name_several(context, request))
+
+    async def _name_one(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRequest:
+        found = await self._committed(context, request, request.group_id)
+        if found is None:
+            return request
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=found[name]) for name in found]
+        return replace(request, topics=topics)
+
+    async def _name_several(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRequest:
+        groups = []
+        with self.answers.begin(context, OffsetFetchResponse) as answer:
+            for group in request.groups:
+                if group.topics is None:
+                    found = await answer.outcome(
+                        ensureDeferred(self._committed(context, request, group.group_id))
+                    )
+                    group = group if found is None else _naming(group, found)
+                    await answer.turn(_NAMED_BYTES * sum(map(len, (found or {}).values())))
+                groups.append(group)
+        return replace(request, groups=groups)
+
+    async def _committed(
+        self, context: RequestContext, request: OffsetFetchRequest, group_id: str
+    ) -> dict[str, list[int]] | None:
+        """The partitions of a group's offsets that the client may describe, by topic. None if they cannot be
+        read: then `handle` answers with the reason."""
+        if not context.may(AclOperation.DESCRIBE, AclResource.GROUP, group_id, is_noted=False):
+            return None
+        try:
+            partitions = await self.groups.ask(
+                group_id,
+                lambda shard, waiting, _: shard.committed_partitions(
+                    waiting, group_id, require_stable=request.require_stable
+                ),
+            )
+        except BrokerError:
+            return None
+        may_describe = cache(partial(_may_describe, context, is_noted=False))
+        found: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            if may_describe(topic):
+                found.setdefault(topic, []).append(index)
+        return found
 
     def _ask(
         self,
@@ -246,6 +307,15 @@ def _of_several(answers: list[_Offsets]) -> OffsetFetchResponse:
 
 def _failed_group(failure: Failure, group_id: str) -> _Offsets:
     return _Offsets(group_id, refusal(failure).code, {})
+
+
+def _naming(group: OffsetFetchRequestGroup, found: dict[str, list[int]]) -> OffsetFetchRequestGroup:
+    topics = [OffsetFetchRequestTopics(name=name, partition_indexes=found[name]) for name in found]
+    return replace(group, topics=topics)
+
+
+def _names_twice(request: OffsetFetchRequest) -> bool:
+    return len({group.group_id for group in request.groups}) != len(request.groups)
 
 
 def _named_twice() -> BrokerError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -28,7 +28,6 @@ from holdfast_log.broker.requests.handler import (
     Begun,
     Handler,
     RequestContext,
-    RowPaths,
     Shortcut,
 )
 from holdfast_log.broker.requests.long_decoding import LongDecoding
@@ -385,13 +384,16 @@ class Dispatcher:
         """Handle a request, or `finish` one that has been begun, and answer it. Its `size` in bytes says
         whether it may have many rows."""
         try:
-            parts = long_rows(handler, request) if size > PART_BYTES and handler.parts else None
             if finish is not None:
                 answer = finish(context)
-            elif parts is None or self._parted is None:
+            elif self._parted is None or not handler.parts:
                 answer = handler.handle(context, request)
+            elif handler.may_ask_for_all and (named := handler.named(context, request)) is not None:
+                answer = _holding(context, self._parted.answer_named(handler, context, named))
+            elif size > PART_BYTES and (paths := long_rows(handler, request)) is not None:
+                answer = _holding(context, self._parted.answer(handler, context, request, paths))
             else:
-                answer = self._in_parts(self._parted, handler, context, request, parts)
+                answer = handler.handle(context, request)
         except Exception as error:
             self._fail(handler, context, request, error)
             return
@@ -409,27 +411,6 @@ class Dispatcher:
                 _log, "responses that could not be sent", "Sending a response failed", exc_info=failure.value
             )
         )
-
-    def _in_parts(
-        self,
-        parted: PartedRequests,
-        handler: AnyHandler,
-        context: RequestContext,
-        request: Request[Any],
-        parts: RowPaths,
-    ) -> Deferred[Response | None]:
-        """Answer a request of many rows. Later requests of its connection wait for it."""
-        connection = context.connection
-        answer = ensureDeferred(parted.answer(handler, context, request, parts))
-        if connection is None or answer.called:
-            return answer
-
-        def go_on(outcome: Any) -> Any:
-            connection.go_on()
-            return outcome
-
-        connection.hold()
-        return answer.addBoth(go_on)
 
     def _fail_later(
         self, handler: AnyHandler, context: RequestContext, request: Request[Any], failure: Failure
@@ -475,6 +456,23 @@ def _new_times(api: Api, version: int) -> tuple[RequestTimes, RequestTimes | Non
     if api.key != FETCH_KEY:
         return RequestTimes(api.name, version), None
     return RequestTimes("FetchConsumer", version), RequestTimes("FetchFollower", version)
+
+
+def _holding(
+    context: RequestContext, work: Coroutine[Deferred[Any], Any, Response | None]
+) -> Deferred[Response | None]:
+    """The answer to a request of many rows. Later requests of its connection wait for it."""
+    connection = context.connection
+    answer = ensureDeferred(work)
+    if connection is None or answer.called:
+        return answer
+
+    def go_on(outcome: Any) -> Any:
+        connection.go_on()
+        return outcome
+
+    connection.hold()
+    return answer.addBoth(go_on)
 
 
 def _give(context: RequestContext, response: Response | None) -> None:

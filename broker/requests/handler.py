@@ -281,6 +281,9 @@ class Handler(Generic[Q, R]):
     """For a handler whose rows do not depend on one another: a long request is handled in parts, by calls of
     `handle` with a few rows each. Of several entries the first whose outermost array has elements counts."""
 
+    may_ask_for_all: ClassVar[bool] = False
+    """Whether a request may ask for everything of a kind (`named`)."""
+
     whole_rows_max: ClassVar[int] = 25
     """A request of so many rows, 100 at most, is handled as a whole though it could be divided."""
 
@@ -307,6 +310,11 @@ class Handler(Generic[Q, R]):
         which none is handled."""
         yield from ()
         return True
+
+    def named(self, context: RequestContext, request: Q) -> Deferred[Q] | None:
+        """A request that asks for everything as one that names it: a short request with a long answer is
+        handled in parts like a long request. None if the request names what it asks for."""
+        return None
 
     def shortcut(self) -> Shortcut | None:
         """The shortcut for usual requests; None if there is none."""

@@ -91,6 +91,17 @@ class PartedRequests:
         except _TooLong as error:
             return await self._answer(handler, context, request, paths, error.why)
 
+    async def answer_named(
+        self, handler: _AnyHandler, context: RequestContext, named: Deferred[Request[Any]]
+    ) -> Response | None:
+        """The answer to a request for everything, as soon as it is `named`."""
+        request = await named
+        paths = long_rows(handler, request)
+        if paths is not None:
+            return await self.answer(handler, context, request, paths)
+        with self.answers.begin(context, request.api.response) as answer:
+            return await _begin(answer.context, handler, request, None).outcome(answer, handler)
+
     async def _may_divide(self, handler: _AnyHandler, context: RequestContext, request: Request[Any]) -> bool:
         """Whether the request may be divided, judged in turns. Raises `_Refused`."""
         steps = handler.divisible_steps(context, request)

@@ -276,7 +276,8 @@ class ShardResult:
 
     `groups_before` and `offsets_before` hold what the records replace, for `GroupShard.refused`: the value of
     the group's previous record, and the partition's previous offset (None: there was none); `pending_before`
-    what open transactions had for a partition, by `PendingKey`.
+    what open transactions had for a partition, by `PendingKey`. `settled` are the partitions of which the
+    records delete what counted as deleted already (`DoomedOffsets`).
     """
 
     records: list[ShardRecord] = field(default_factory=list)
@@ -286,6 +287,7 @@ class ShardResult:
     groups_before: dict[str, Any] = field(default_factory=dict)
     offsets_before: dict[tuple[str, TopicPartition], Any] = field(default_factory=dict)
     pending_before: dict[Any, Any] = field(default_factory=dict)
+    settled: list[tuple[str, TopicPartition]] = field(default_factory=list)
 
     def reply(self, request: RequestToken, answer: object) -> None:
         self.replies.append(ShardReply(request, answer))

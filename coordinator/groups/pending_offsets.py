@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from holdfast_log.coordinator.groups.records import CommittedOffset
@@ -16,9 +17,9 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class PendingKey(NamedTuple):
-    """An offset of a group in a transaction of a producer."""
+    """An offset of a group in a transaction. `transaction` is a number that the shard has given it."""
 
-    producer_id: int
+    transaction: int
     group_id: str
     partition: TopicPartition
 
@@ -32,16 +33,19 @@ class PendingOffset:
 
 
 class PendingOffsets:
-    """The offsets of open transactions, of all groups of a shard."""
+    """The offsets of transactions, of all groups of a shard."""
 
     def __init__(self) -> None:
         self._number = 0
-        self._by_producer: dict[int, dict[PendingKey, PendingOffset]] = {}
+        self._transactions = 0
+        self._open: dict[int, int] = {}
+        """By producer, the number of its open transaction. It may have no offsets."""
+        self._by_transaction: dict[int, dict[PendingKey, PendingOffset]] = {}
         self._by_group: dict[str, dict[TopicPartition, set[int]]] = {}
-        """The producers whose transactions have offsets of a group, by partition."""
+        """The transactions that have offsets of a group, by partition."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_producer.values()))
+        return sum(map(len, self._by_transaction.values()))
 
     def has(self, group_id: str, partition: TopicPartition) -> bool:
         return partition in self._by_group.get(group_id, ())
@@ -60,35 +64,51 @@ class PendingOffsets:
         self._number += 1
         return PendingOffset(self._number, committed)
 
+    def key(self, producer_id: int, group_id: str, partition: TopicPartition) -> PendingKey:
+        """The key of an offset in the open transaction of a producer, which begins with it if need be."""
+        transaction = self._open.get(producer_id)
+        if transaction is None:
+            self._transactions += 1
+            transaction = self._open[producer_id] = self._transactions
+        return PendingKey(transaction, group_id, partition)
+
+    def find(self, producer_id: int, group_id: str, partition: TopicPartition) -> PendingOffset | None:
+        """What the open transaction of a producer commits for a partition."""
+        transaction = self._open.get(producer_id)
+        return None if transaction is None else self.get(PendingKey(transaction, group_id, partition))
+
     def get(self, key: PendingKey) -> PendingOffset | None:
-        return self._by_producer.get(key.producer_id, {}).get(key)
+        return self._by_transaction.get(key.transaction, {}).get(key)
 
     def keys_of(self, group_id: str, partition: TopicPartition) -> list[PendingKey]:
         """What waits for a partition of a group."""
-        producers = self._by_group.get(group_id, {}).get(partition, ())
-        return [PendingKey(producer_id, group_id, partition) for producer_id in producers]
+        transactions = self._by_group.get(group_id, {}).get(partition, ())
+        return [PendingKey(transaction, group_id, partition) for transaction in transactions]
 
     def set(self, key: PendingKey, pending: PendingOffset | None) -> None:
         """Set what a transaction commits for a partition; None: nothing."""
-        producer_id, group_id, partition = key
+        transaction, group_id, partition = key
         if pending is not None:
-            self._by_producer.setdefault(producer_id, {})[key] = pending
-            self._by_group.setdefault(group_id, {}).setdefault(partition, set()).add(producer_id)
+            self._by_transaction.setdefault(transaction, {})[key] = pending
+            self._by_group.setdefault(group_id, {}).setdefault(partition, set()).add(transaction)
             return
-        if self._by_producer.get(producer_id, {}).pop(key, None) is None:
+        if self._by_transaction.get(transaction, {}).pop(key, None) is None:
             return
-        if not self._by_producer[producer_id]:
-            del self._by_producer[producer_id]
-        producers = self._by_group[group_id][partition]
-        producers.discard(producer_id)
-        if not producers:
+        if not self._by_transaction[transaction]:
+            del self._by_transaction[transaction]
+        transactions = self._by_group[group_id][partition]
+        transactions.discard(transaction)
+        if not transactions:
             del self._by_group[group_id][partition]
             if not self._by_group[group_id]:
                 del self._by_group[group_id]
 
-    def end(self, producer_id: int) -> dict[PendingKey, PendingOffset]:
-        """What the transaction of a producer has; it waits no more."""
-        ended = dict(self._by_producer.get(producer_id, {}))
-        for key in ended:
-            self.set(key, None)
-        return ended
+    def end(self, producer_id: int) -> int | None:
+        """End the open transaction of a producer. Returns its number; None if it has no offsets. What it has
+        stays until it is set to None."""
+        transaction = self._open.pop(producer_id, None)
+        return transaction if transaction in self._by_transaction else None
+
+    def some_of(self, transaction: int, at_most: int) -> list[tuple[PendingKey, PendingOffset]]:
+        """Some of the offsets of a transaction, the oldest keys first."""
+        return list(islice(self._by_transaction.get(transaction, {}).items(), at_most))

@@ -17,15 +17,19 @@ from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard
 from holdfast_log.coordinator.groups.views import Group
 from holdfast_log.coordinator.repeated_log import RepeatedLog
-from holdfast_log.coordinator.shards.hosted_shard import HostedShard, HostState
+from holdfast_log.coordinator.shards.hosted_shard import HostedShard
 from holdfast_log.coordinator.shards.log import ShardLog
 from holdfast_log.coordinator.shards.service import ShardHosts
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-_EXPIRED_PER_TURN = 200
-"""Groups checked for expired offsets in one reactor turn."""
+_LOOKED_AT_PER_TURN = 4_000
+"""Offsets that are looked at, whether they have expired, in one reactor turn. A group is looked at as a
+whole."""
+
+_PER_GROUP = 20
+"""A group costs as much as so many offsets."""
 
 
 class GroupService(ShardHosts[GroupShard]):
@@ -143,7 +147,7 @@ class GroupService(ShardHosts[GroupShard]):
     def offset_count(self) -> int:
         """How many offsets those groups have committed."""
         return sum(
-            len(shard.offsets.of_group(group_id))
+            shard.offsets.count_of(group_id)
             for shard in self._served()
             for group_id in shard.offsets.group_ids()
         )
@@ -157,12 +161,14 @@ class GroupService(ShardHosts[GroupShard]):
 
     def _expire_batch(self, groups: Iterator[tuple[HostedShard[GroupShard], str]]) -> None:
         self._expiring = None
-        for _ in range(_EXPIRED_PER_TURN):
+        looked_at = 0
+        while looked_at < _LOOKED_AT_PER_TURN:
             found = next(groups, None)
             if found is None:
                 return
             host, group_id = found
-            if host.state is HostState.ACTIVE:
+            if host.served is not None:
+                looked_at += _PER_GROUP + host.served.offsets.count_of(group_id)
                 host.apply(partial(_expire, group_id))
         self._expiring = self._clock.callLater(0, self._expire_batch, groups)
 

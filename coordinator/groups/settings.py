@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from holdfast_log.coordinator.groups.offsets import STEP
+
 
 class MigrationPolicy(enum.Enum):
     """Whether groups with members change their protocol (`group.consumer.migration.policy`): from the classic
@@ -53,6 +55,8 @@ class GroupSettings:
     all_offsets_bytes_max: int = 128 << 20
     """Maximum bytes of the committed offsets of all groups of a broker, with their metadata."""
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
+    offsets_step: int = STEP
+    """How many offsets are deleted, or counted, in a turn at most. Not a setting of users."""
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 1_000

@@ -24,7 +24,6 @@ from holdfast_log.coordinator.groups.classic_requests import ClassicRequests
 from holdfast_log.coordinator.groups.consumer_requests import ConsumerRequests
 from holdfast_log.coordinator.groups.consumer_topics import ClusterTopics
 from holdfast_log.coordinator.groups.effects import (
-    DeleteAnswer,
     DescribeAnswer,
     FetchedOffset,
     LeaveAnswer,
@@ -144,22 +143,25 @@ class GroupShard:
         result = ShardResult()
         for group in self._store.groups.values():
             self._store.abandon(group, result, error)
+        self._store.abandon_deletions(result, error)
         return result
 
     # Time and topics
 
     def next_deadline_ms(self) -> int | None:
         """When to call `tick`, or None; may change with every event."""
-        return self._timers.next_ms()
+        return 0 if self._offsets.has_backlog else self._timers.next_ms()
 
     def tick(self, now_ms: int) -> ShardResult:
-        """Handle all deadlines that have passed."""
+        """Handle all deadlines that have passed, and do a step of what takes more than one turn."""
         result = ShardResult()
         while (key := self._timers.pop_due(now_ms)) is not None:
             group = self._store.groups.get(key.group_id)
             if group is not None:
                 self._store.kind(group).fall_due(group, key, result, now_ms)
                 self._store.settle(key.group_id, result, now_ms)
+        if self._offsets.has_backlog:
+            self._store.work_off(result, now_ms)
         return result
 
     def group_ids(self) -> list[str]:
@@ -240,6 +242,10 @@ class GroupShard:
             if not kind.may_commit(group, member_id, offset.partition):
                 outcomes.append((offset.partition, ErrorCode.ILLEGAL_GENERATION))
                 continue
+            if stamp is not None and self._offsets.is_doomed(group_id, offset.partition):
+                # What the topic or group of the same name had committed is still being deleted.
+                outcomes.append((offset.partition, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+                continue
             if len(offset.metadata.encode()) > self._config.metadata_max_bytes:
                 outcomes.append((offset.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue
@@ -285,22 +291,31 @@ class GroupShard:
         if error is not ErrorCode.NONE:
             result.reply(request, OffsetsAnswer(group_id, (), error))
             return result
-        committed, pending = self._offsets.of_group(group_id), self._offsets.pending
+        pending = self._offsets.pending
         offsets: list[FetchedOffset] = []
         if partitions is None:
             unstable = pending.partitions_of(group_id) if require_stable else ()
-            partitions = dict.fromkeys([*committed, *unstable])
+            partitions = dict.fromkeys([*self._offsets.of_group(group_id), *unstable])
         for partition in partitions:
             if require_stable and pending.has(group_id, partition):
                 offsets.append(FetchedOffset(partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
                 continue
-            found = committed.get(partition)
+            found = self._offsets.get(group_id, partition)
             offsets.append(
                 FetchedOffset(partition)
                 if found is None
                 else FetchedOffset(partition, found.offset, found.leader_epoch, found.metadata)
             )
         result.reply(request, OffsetsAnswer(group_id, offsets))
+        return result
+
+    def committed_partitions(
+        self, request: RequestToken, group_id: str, *, require_stable: bool = False
+    ) -> ShardResult:
+        """The partitions that OffsetFetch of all partitions of a group answers."""
+        result = ShardResult()
+        unstable = self._offsets.pending.partitions_of(group_id) if require_stable else ()
+        result.reply(request, dict.fromkeys([*self._offsets.of_group(group_id), *unstable]))
         return result
 
     def delete_offsets(
@@ -350,8 +365,7 @@ class GroupShard:
     def delete_groups(self, request: RequestToken, group_ids: Sequence[str]) -> ShardResult:
         """DeleteGroups, and the client rewrite's DeleteGroup: empty groups only, and not ephemeral ones."""
         result = ShardResult()
-        outcomes = [(group_id, self._store.delete(group_id, result)) for group_id in group_ids]
-        result.reply(request, DeleteAnswer(outcomes))
+        self._store.delete_all(request, group_ids, result)
         return result
 
     def _check_commit(

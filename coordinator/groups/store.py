@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
@@ -14,7 +15,7 @@ from holdfast_log.coordinator.groups.consumer_rebalance import ConsumerRebalance
 from holdfast_log.coordinator.groups.consumer_records import ConsumerKey, ReplayedGroup
 from holdfast_log.coordinator.groups.consumer_topics import ClusterTopics, NoTopics
 from holdfast_log.coordinator.groups.deadlines import TimerKey
-from holdfast_log.coordinator.groups.effects import ShardResult
+from holdfast_log.coordinator.groups.effects import DeleteAnswer, ShardResult
 from holdfast_log.coordinator.groups.kinds import GroupKind
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_kind import ManagedKind
@@ -22,7 +23,6 @@ from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.migration import Migration
 from holdfast_log.coordinator.groups.offsets import GroupOffsets, OffsetMemory
-from holdfast_log.coordinator.groups.pending_offsets import PendingKey
 from holdfast_log.coordinator.groups.records import (
     GroupKey,
     ManagedGroupKey,
@@ -35,10 +35,19 @@ from holdfast_log.coordinator.groups.records import (
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState, GroupType
 from holdfast_log.coordinator.groups.views import Group
-from holdfast_log.coordinator.shards.effects import ProducerStamp, RecordsRefused
+from holdfast_log.coordinator.shards.effects import ProducerStamp, RecordsRefused, RequestToken
 from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+
+@dataclass(slots=True)
+class Deletion:
+    """A request to delete groups whose offsets are deleted in steps. `left`: the groups that have some."""
+
+    request: RequestToken
+    answer: DeleteAnswer
+    left: set[str]
 
 
 class GroupStore:
@@ -56,7 +65,10 @@ class GroupStore:
         self.offset_memory = offset_memory or OffsetMemory()
         self.memory = memory or MemberMemory(config.all_groups_bytes_max, self.member_bytes)
         self.groups: dict[str, Group] = {}
-        self.offsets = GroupOffsets(self.offset_memory)
+        self.offsets = GroupOffsets(self.offset_memory, config.offsets_step)
+        self._step: ShardResult | None = None
+        """What `work_off` has returned last."""
+        self._deletions: list[Deletion] = []
         self.timers: Timers[TimerKey] = Timers()
         self.rebalancer = ClassicRebalancer(config, self.timers)
         self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
@@ -115,14 +127,24 @@ class GroupStore:
         """Restore one record of an open transaction, an offset. Raises `MalformedRecord`."""
         match decode_key(key):
             case OffsetKey(group_id, partition) if value is not None:
+                key_of_offset = self.offsets.pending.key(stamp.producer_id, group_id, partition)
                 pending = self.offsets.pending.next(decode_offset_value(value))
-                self.offsets.restore_pending(PendingKey(stamp.producer_id, group_id, partition), pending)
+                self.offsets.restore_pending(key_of_offset, pending)
 
     def transaction_ended(
         self, result: ShardResult, producer_id: int, *, is_commit: bool, now_ms: int
     ) -> None:
         """A producer's transaction has ended, by the marker in the log: no record is written for that."""
-        for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit):
+        self._offsets_changed(self.offsets.end_transaction(producer_id, is_commit=is_commit), result, now_ms)
+
+    def work_off(self, result: ShardResult, now_ms: int) -> None:
+        """Do a step of what takes more than one turn, and answer the requests that are done with it."""
+        self._step = result
+        self._offsets_changed(self.offsets.work_off(result), result, now_ms)
+        self._end_deletions(result)
+
+    def _offsets_changed(self, group_ids: Iterable[str], result: ShardResult, now_ms: int) -> None:
+        for group_id in group_ids:
             if self.offsets.has_any(group_id):
                 self.groups.setdefault(group_id, ClassicGroup(group_id))
             self.drop_if_unused(group_id)
@@ -158,10 +180,10 @@ class GroupStore:
         result = ShardResult()
         for request, _ in refused.replies:
             result.reply(request, RecordsRefused(error))
-        for (group_id, partition), committed in refused.offsets_before.items():
-            self.offsets.restore(group_id, partition, committed)
-        for key, pending in refused.pending_before.items():
-            self.offsets.restore_pending(key, pending)
+        self.offsets.undo(refused)
+        if refused is self._step:
+            self.offsets.give_up()
+            self._end_deletions(result, RecordsRefused(error))
         for group_id, value in refused.groups_before.items():
             group = self.groups.pop(group_id, None)
             if group is not None:
@@ -224,6 +246,28 @@ class GroupStore:
         self.drop_if_unused(group_id)
         return error
 
+    def delete_all(self, request: RequestToken, group_ids: Sequence[str], result: ShardResult) -> None:
+        """Delete groups, and answer once all their offsets are deleted, too."""
+        outcomes = [(group_id, self.delete(group_id, result)) for group_id in group_ids]
+        answer = DeleteAnswer(outcomes)
+        left = {group_id for group_id in group_ids if self.offsets.is_deleting(group_id)}
+        if left:
+            self._deletions.append(Deletion(request, answer, left))
+        else:
+            result.reply(request, answer)
+
+    def abandon_deletions(self, result: ShardResult, error: ErrorCode) -> None:
+        """Another broker has the groups: it may find some of the offsets that were to be deleted."""
+        self._end_deletions(result, RecordsRefused(error))
+
+    def _end_deletions(self, result: ShardResult, refusal: RecordsRefused | None = None) -> None:
+        """Answer the deletions of groups that have no offsets any more, or all of them with `refusal`."""
+        for deletion in list(self._deletions):
+            deletion.left = {each for each in deletion.left if self.offsets.is_deleting(each)}
+            if refusal is not None or not deletion.left:
+                self._deletions.remove(deletion)
+                result.reply(deletion.request, refusal or deletion.answer)
+
     def expire_offsets(self, group_id: str, result: ShardResult, now_ms: int) -> None:
         """Delete the expired offsets of a group, and a group that existed for them only."""
         group = self.groups.get(group_id)
@@ -237,8 +281,9 @@ class GroupStore:
             still_read=expiry.still_read,
             now_ms=now_ms,
         )
-        for partition in expired:
+        for partition in expired[: self.config.offsets_step]:
             self.offsets.delete(result, group_id, partition)
+        self.offsets.expire_later(group_id, expired[self.config.offsets_step :])
         is_left_with_nothing = (
             self.kind(group).is_vacant(group)
             and not self.offsets.has_any(group_id)

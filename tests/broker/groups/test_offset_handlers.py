@@ -4,10 +4,13 @@ coordinator."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast_log.broker.requests.parts import PART_ROWS
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -19,6 +22,7 @@ from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.groups.group_broker import (
     GroupBroker,
     commit,
@@ -30,6 +34,8 @@ from tests.broker.groups.group_broker import (
 from tests.broker.world import SessionFollower, only_produced, produce_request
 from tests.broker.world import fetch_request as records_request
 from tests.models.batches import batch
+
+MANY = 4 * PART_ROWS + 1
 
 
 @pytest.fixture
@@ -104,6 +110,43 @@ def test_all_partitions_of_several_groups_are_fetched_at_once(broker: GroupBroke
         for group in response.groups
     }
     assert offsets == {"a": [1, 11], "b": [2, 12], "c": []}
+
+
+@pytest.mark.parametrize("version", [2, 7, OffsetFetchRequest.api.max_version])
+def test_all_partitions_of_a_group_with_many_offsets_are_fetched_a_few_in_each_turn(
+    broker: GroupBroker, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = broker.client()
+    many = [OffsetToCommit(TopicPartition("t", index), index) for index in range(MANY)]
+    broker.groups.service.ask(
+        "g", lambda shard, waiting, now: shard.commit_offsets(waiting, "g", many, now_ms=now)
+    )
+    fetched: list[int] = []
+    fetch_offsets = GroupShard.fetch_offsets
+
+    def counting(self: GroupShard, request: object, group_id: str, partitions: Any, **how: Any) -> Any:
+        fetched.append(len(partitions))
+        return fetch_offsets(self, request, group_id, partitions, **how)
+
+    monkeypatch.setattr(GroupShard, "fetch_offsets", counting)
+    wanted = [OffsetFetchRequestGroup(group_id="g", topics=None)]
+    client.ask(OffsetFetchRequest(group_id="g", topics=None, groups=wanted), version)
+    assert client.answers() == []
+    broker.clock.pump([0] * MANY)
+    (response,) = client.answers()
+    topics = response.topics if version < 8 else response.groups[0].topics
+    assert [found.committed_offset for topic in topics for found in topic.partitions] == list(range(MANY))
+    assert sum(fetched) == MANY
+    assert max(fetched) == PART_ROWS
+
+
+def test_all_partitions_of_many_groups_named_twice_are_refused_before_they_are_looked_up(
+    broker: GroupBroker,
+) -> None:
+    commit(broker.client(), "g", 7)
+    wanted = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 2
+    response = broker.client().call(OffsetFetchRequest(groups=wanted))
+    assert {group.error_code for group in response.groups} == {ErrorCode.INVALID_REQUEST}
 
 
 def test_a_commit_is_answered_when_all_in_sync_replicas_have_it(replicated: GroupBroker) -> None:
