@@ -168,7 +168,8 @@ SETTINGS: tuple[Setting, ...] = (
         "group.offsets.max.bytes",
         SettingType.LONG,
         16 * 1024 * 1024,
-        "Maximum bytes in memory of the committed offsets of a group: their metadata, and 200 for each. "
+        "Maximum bytes in memory of the committed offsets of a group: their metadata, 300 for each, and 800 "
+        "for the group. "
         "Further ones are refused with OFFSET_METADATA_TOO_LARGE; what makes them no larger is accepted.",
         minimum=1,
     ),
@@ -176,7 +177,8 @@ SETTINGS: tuple[Setting, ...] = (
         "groups.offsets.max.bytes",
         SettingType.LONG,
         128 * 1024 * 1024,
-        "Maximum bytes in memory of the committed offsets of all groups that this broker coordinates. "
+        "Maximum bytes in memory of the committed offsets of all groups that this broker coordinates, "
+        "counted as for `group.offsets.max.bytes`. "
         "Further ones are refused with OFFSET_METADATA_TOO_LARGE; what makes them no larger is accepted.",
         minimum=1,
     ),

@@ -15,8 +15,11 @@ from holdfast_log.coordinator.groups.records import CommittedOffset, offset_reco
 from holdfast_log.coordinator.shards.effects import ProducerStamp
 from holdfast_log.protocol.topic_partition import TopicPartition
 
-OFFSET_BYTES = 200
+OFFSET_BYTES = 300
 """What a committed offset costs in memory besides its metadata."""
+
+GROUP_BYTES = 800
+"""What a group with offsets costs in memory besides them and its id."""
 
 STEP = 250
 """How many offsets are deleted, or counted, in a turn at most: each takes 4 µs, and a record in the log."""
@@ -104,7 +107,8 @@ class GroupOffsets:
         if stamp is not None:
             pending = self.pending.find(stamp.producer_id, group_id, partition)
             before = None if pending is None else pending.committed
-        return OFFSET_BYTES + len(metadata) - _price(before)
+        first = 0 if group_id in self._bytes else _group_price(group_id)
+        return first + OFFSET_BYTES + len(metadata) - _price(before)
 
     def close(self) -> None:
         """The shard is closed: its offsets count no more."""
@@ -335,12 +339,16 @@ class GroupOffsets:
         return self._groups.get(group_id, _NONE).get(partition)
 
     def _count(self, group_id: str, grown: int) -> None:
-        """Count the bytes by which a group's offsets have grown."""
+        """Count the bytes by which a group's offsets have grown, and those of the group with its first."""
         if grown:
-            self._memory.bytes += grown
-            self._bytes[group_id] = self._bytes.get(group_id, 0) + grown
-            if not self._bytes[group_id]:
+            before = self._bytes.get(group_id, 0)
+            after = (before or _group_price(group_id)) + grown
+            if after == _group_price(group_id):
+                after = 0
                 del self._bytes[group_id]
+            else:
+                self._bytes[group_id] = after
+            self._memory.bytes += after - before
 
     def _replace_pending(self, result: ShardResult, group_id: str, partition: TopicPartition) -> None:
         """A record of the partition follows, which counts instead of those that wait for transactions."""
@@ -387,6 +395,11 @@ class GroupOffsets:
 
     def _remember(self, result: ShardResult, group_id: str, partition: TopicPartition) -> None:
         result.offsets_before.setdefault((group_id, partition), self._stored(group_id, partition))
+
+
+def _group_price(group_id: str) -> int:
+    """Bytes of a group with offsets, without them."""
+    return GROUP_BYTES + len(group_id)
 
 
 def _price(committed: CommittedOffset | None) -> int:

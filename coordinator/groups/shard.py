@@ -38,7 +38,7 @@ from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.offsets import GroupOffsets, OffsetMemory
 from holdfast_log.coordinator.groups.records import CommittedOffset, fits
 from holdfast_log.coordinator.groups.settings import GroupSettings
-from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.groups.states import GroupState, GroupType
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.groups.views import Group, listed
 from holdfast_log.coordinator.shards.effects import OversizedRecords, ProducerStamp, RequestToken
@@ -177,7 +177,8 @@ class GroupShard:
     def topics_changed(self, topics: Collection[str], now_ms: int) -> ShardResult:
         """`topics` have been created or given more partitions."""
         result = ShardResult()
-        for group in list(self._store.groups.values()):
+        # Classic groups, of which there may be a hundred thousand, learn of topics from their members.
+        for group in [each for each in self._store.groups.values() if each.type is not GroupType.CLASSIC]:
             self._store.kind(group).topics_changed(group, result, topics, now_ms)
         return result
 

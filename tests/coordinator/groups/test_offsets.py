@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,10 @@ from holdfast_log.coordinator.groups.effects import (
     OffsetsAnswer,
     PartitionErrorsAnswer,
 )
-from holdfast_log.coordinator.groups.offsets import OFFSET_BYTES, GroupOffsets, OffsetMemory
+from holdfast_log.coordinator.groups.offsets import GROUP_BYTES, OFFSET_BYTES, GroupOffsets, OffsetMemory
 from holdfast_log.coordinator.groups.records import CommittedOffset
 from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.shard import OffsetToCommit
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import GroupWorld, Member
@@ -47,7 +49,8 @@ def delete_offsets(world: GroupWorld, *partitions: tuple[str, int]) -> Partition
 
 
 SMALL = GroupSettings(
-    group_offsets_bytes_max=3 * (OFFSET_BYTES + 100), all_offsets_bytes_max=4 * (OFFSET_BYTES + 100)
+    group_offsets_bytes_max=GROUP_BYTES + 1 + 3 * (OFFSET_BYTES + 100),
+    all_offsets_bytes_max=4 * (GROUP_BYTES + 2 + OFFSET_BYTES + 100),
 )
 TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
 
@@ -91,11 +94,31 @@ class TestMemory:
         world.fail_over()
         assert not self.commits(world, "g", 3)
 
+    @pytest.mark.parametrize(("groups", "offsets"), [(1_000, 1), (10, 300)])
+    def test_what_is_counted_is_what_they_take(self, groups: int, offsets: int) -> None:
+        """Names and topics come from requests: each has strings of its own."""
+        world = GroupWorld(GroupSettings(), orders=offsets)
+        tracemalloc.start()
+        try:
+            for number in range(groups):
+                for partition in range(offsets):
+                    world.shard.commit_offsets(
+                        0,
+                        f"group-{number}",
+                        [OffsetToCommit(TopicPartition("".join(["ord", "ers"]), partition), 1_000 + number)],
+                        now_ms=1_700_000_000_000 + number,
+                    )
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        counted = world.shard._store.offset_memory.bytes
+        assert 0.6 * counted < taken < 1.25 * counted, taken / counted
+
     def test_a_shard_that_is_closed_frees_the_memory_of_all_shards(self) -> None:
         memory = OffsetMemory()
         offsets = GroupOffsets(memory)
         offsets.restore("g", TopicPartition("orders", 0), CommittedOffset(1, -1, "m" * 50, 0, None))
-        assert memory.bytes == OFFSET_BYTES + 50
+        assert memory.bytes == GROUP_BYTES + 1 + OFFSET_BYTES + 50
         offsets.close()
         assert memory.bytes == 0
         offsets.restore("g", TopicPartition("orders", 0), None)

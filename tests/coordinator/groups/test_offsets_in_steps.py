@@ -22,6 +22,7 @@ from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.coordinator.shards.effects import ProducerStamp, RecordsRefused
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
+from tests.coordinator.groups.test_offsets import TestMemory
 from tests.missed import assert_missed
 
 GROUPS, TOPICS, PRODUCERS = ("g", "h"), ("a", "b"), (1, 2)
@@ -370,6 +371,9 @@ MUTATIONS: dict[str, tuple[object, str, object, Any]] = {
     "the offsets of a long transaction count step by step": (
         GroupOffsets, "_ended_last", lambda self, group_id, partition: None,
         test_the_offsets_of_a_long_transaction_count_at_once_and_are_worked_off_in_steps,
+    ),
+    "a group costs nothing besides its offsets": (
+        offsets, "GROUP_BYTES", 0, lambda: TestMemory().test_what_is_counted_is_what_they_take(1_000, 1),
     ),
     "what is looked at costs nothing": (
         offsets, "_LOOKS", AT_ONCE, test_what_is_looked_at_in_vain_takes_steps_too,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.coordinator.groups.offsets import GROUP_BYTES
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.coordinator.shards.effects import ProducerStamp, RecordsRefused
@@ -153,7 +154,7 @@ def test_a_new_coordinator_goes_on_with_open_transactions() -> None:
 
 
 def test_the_memory_of_pending_offsets_is_bounded_and_given_back() -> None:
-    group = Group(group_offsets_bytes_max=1_000)
+    group = Group(group_offsets_bytes_max=GROUP_BYTES + 1_000)
     errors = [group.commit(1, ProducerStamp(number, 0)) for number in range(10)]
     assert errors[0] is ErrorCode.NONE
     assert errors[-1] is ErrorCode.OFFSET_METADATA_TOO_LARGE
