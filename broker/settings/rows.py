@@ -246,7 +246,7 @@ TOPICS: tuple[Setting, ...] = (
     Setting(
         "broker.partitions.max",
         SettingType.INT,
-        20_000,
+        10_000,
         "Maximum number of replicas of partitions per broker, on average over all live brokers. Above it no "
         "partitions are created.",
         minimum=1,

@@ -20,7 +20,7 @@ class PartitionLimits:
 
     per_request: int = 5_000
     per_topic: int = 10_000
-    per_broker: int = 20_000
+    per_broker: int = 10_000
 
 
 class PartitionBudget:
