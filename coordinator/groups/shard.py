@@ -142,7 +142,8 @@ class GroupShard:
         """Another broker leads the partition: answer all waiting requests. The shard cannot be used again."""
         result = ShardResult()
         for group in self._store.groups.values():
-            self._store.abandon(group, result, error)
+            if not self._store.kind(group).is_vacant(group):
+                self._store.abandon(group, result, error)
         self._store.abandon_deletions(result, error)
         return result
 

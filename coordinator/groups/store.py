@@ -114,6 +114,10 @@ class GroupStore:
             case OffsetKey(group_id, partition):
                 committed = None if value is None else decode_offset_value(value)
                 self.offsets.restore(group_id, partition, committed)
+                if committed is None:
+                    self.drop_if_unused(group_id)
+                elif group_id not in self.groups:
+                    self.groups[group_id] = ClassicGroup(group_id)
             case GroupKey(group_id):
                 classic = None if value is None else decode_group_value(value)
                 self._restore(group_id, classic, GroupType.CLASSIC)
@@ -165,8 +169,9 @@ class GroupStore:
             if consumer is not None:
                 self.groups[group_id] = ConsumerGroup.from_value(group_id, consumer)
         for group_id in [*self.offsets.group_ids(), *self.offsets.pending.group_ids()]:
-            self.groups.setdefault(group_id, ClassicGroup(group_id))
-        for group in list(self.groups.values()):
+            if group_id not in self.groups:
+                self.groups[group_id] = ClassicGroup(group_id)
+        for group in [each for each in self.groups.values() if each.durable is not None]:
             self.kind(group).resume(group, result, now_ms)
 
     # Undoing
