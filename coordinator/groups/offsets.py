@@ -46,7 +46,7 @@ class GroupOffsets:
     `commit` and `delete` add a record to the result; `restore` writes none, for records read from the log.
 
     What would take longer than a turn is done in steps (`work_off`): deleting the offsets of a topic or of a
-    group, and counting or dropping those of a transaction. To whoever reads it is done at once.
+    group, and counting or dropping those of a transaction. Readers see it done at once.
     """
 
     def __init__(self, memory: OffsetMemory | None = None, step: int = STEP) -> None:
