@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.broker.handlers.offset_fetch import OffsetFetchHandler
 from holdfast_log.broker.requests.parts import PART_ROWS
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
@@ -33,6 +34,7 @@ from tests.broker.groups.group_broker import (
 )
 from tests.broker.world import SessionFollower, only_produced, produce_request
 from tests.broker.world import fetch_request as records_request
+from tests.missed import assert_missed
 from tests.models.batches import batch
 
 MANY = 4 * PART_ROWS + 1
@@ -138,6 +140,20 @@ def test_all_partitions_of_a_group_with_many_offsets_are_fetched_a_few_in_each_t
     assert [found.committed_offset for topic in topics for found in topic.partitions] == list(range(MANY))
     assert sum(fetched) == MANY
     assert max(fetched) == PART_ROWS
+
+
+def test_a_group_with_many_offsets_that_is_fetched_in_one_turn_is_missed(
+    broker: GroupBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = test_all_partitions_of_a_group_with_many_offsets_are_fetched_a_few_in_each_turn
+    assert_missed(
+        monkeypatch,
+        (AssertionError,),
+        OffsetFetchHandler,
+        "may_ask_for_all",
+        False,
+        lambda: fetch(broker, 9, monkeypatch),
+    )
 
 
 def test_all_partitions_of_many_groups_named_twice_are_refused_before_they_are_looked_up(
