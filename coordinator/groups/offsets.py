@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -49,9 +49,17 @@ class GroupOffsets:
     group, and counting or dropping those of a transaction. Readers see it done at once.
     """
 
-    def __init__(self, memory: OffsetMemory | None = None, step: int = STEP) -> None:
+    def __init__(
+        self,
+        memory: OffsetMemory | None = None,
+        step: int = STEP,
+        backlog_began: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`backlog_began` is called when there is something for `work_off`; again only after that is done."""
         self._memory = memory or OffsetMemory()
         self._step = step
+        self._backlog_began = backlog_began
+        self._is_told = False
         self._bytes: dict[str, int] = {}
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self.pending = PendingOffsets()
@@ -162,6 +170,7 @@ class GroupOffsets:
             return []
         self._ended[transaction] = is_commit
         if len(self._ended) > 1 or len(self.pending.some_of(transaction, self._step + 1)) > self._step:
+            self._tell()
             return []
         return self._count_ended(self._step)[1]
 
@@ -189,6 +198,7 @@ class GroupOffsets:
         stored, pending = self._groups.get(group_id, _NONE), self.pending.partitions_of(group_id)
         if len(stored) + len(pending) > self._step:
             self._doomed.add_group(group_id)
+            self._tell()
             return
         for partition in dict.fromkeys([*stored, *pending]):
             self.delete(result, group_id, partition)
@@ -204,6 +214,7 @@ class GroupOffsets:
             sum(sum(each.values()) for each in readers) > self._step
         ):
             self._doomed.add_topics(topics)
+            self._tell()
             return
         for topic in sorted(topics):
             for group_id in list(self._readers.get(topic, ())):
@@ -259,6 +270,7 @@ class GroupOffsets:
                 left -= _LOOKS
                 self.delete(result, *found)
                 concerned.append(found[0])
+        self._is_told = self.has_backlog
         return list(dict.fromkeys(concerned))
 
     def give_up(self) -> None:
@@ -266,6 +278,7 @@ class GroupOffsets:
         self._doomed.clear()
         self._expiring.clear()
         self._sweep = iter(())
+        self._is_told = self.has_backlog
 
     def _doomed_offsets(self) -> Iterator[tuple[str, TopicPartition] | None]:
         """One round: each doomed offset, and None for what was looked at in vain."""
@@ -287,6 +300,13 @@ class GroupOffsets:
             committed = self._stored(group_id, partition)
             if committed is not None:
                 self._expiring.append((group_id, partition, committed))
+        if self._expiring:
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._backlog_began()
 
     def _count_ended(self, at_most: int) -> tuple[int, list[str]]:
         """Count, or drop, some offsets of transactions that have ended. Returns how many, and the groups

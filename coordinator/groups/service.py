@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock, DelayedCall, TimeOfDay
 from holdfast_log.coordinator.groups.consumer_topics import ClusterTopics
 from holdfast_log.coordinator.groups.effects import ShardResult
@@ -66,6 +68,9 @@ class GroupService(ShardHosts[GroupShard]):
         self._new_claimer = new_claimer
         self._repeated_log = RepeatedLog(clock)
         self._expiring: DelayedCall | None = None
+        self._backlogs: deque[int] = deque()
+        """The partitions whose shards have more to do than a turn's work."""
+        self._working = Alarm(clock, self._work_off)
         self._offset_memory = OffsetMemory()
         self._memory = MemberMemory(
             config.all_groups_bytes_max,
@@ -86,6 +91,7 @@ class GroupService(ShardHosts[GroupShard]):
                 memory=self._memory,
                 offset_memory=self._offset_memory,
                 cluster=self._cluster,
+                backlog_began=partial(self._backlog_began, partition),
             ),
             log,
             self._clock,
@@ -98,6 +104,7 @@ class GroupService(ShardHosts[GroupShard]):
 
     def stop(self) -> None:
         super().stop()
+        self._working.end()
         if self._expiring is not None:
             self._expiring.cancel()
             self._expiring = None
@@ -151,6 +158,24 @@ class GroupService(ShardHosts[GroupShard]):
             for shard in self._served()
             for group_id in shard.offsets.group_ids()
         )
+
+    # What takes more than a turn
+
+    def _backlog_began(self, partition: int) -> None:
+        self._backlogs.append(partition)
+        if not self._working.is_set:
+            self._working.set(0)
+
+    def _work_off(self) -> None:
+        """Have one of the shards do a step: all of them together would take as many times as long."""
+        partition = self._backlogs.popleft()
+        host = self._hosts.get(partition)
+        if host is not None and host.served is not None:
+            host.apply(GroupShard.work_off)
+            if host.shard.has_backlog:
+                self._backlogs.append(partition)
+        if self._backlogs and not self._working.is_set:
+            self._working.set(0)
 
     # Expiry
 

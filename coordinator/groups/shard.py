@@ -65,7 +65,8 @@ class GroupShard:
     `new_id` makes the random part of member ids. `partition_count(topic)` is a topic's number of partitions,
     0 if it does not exist; it has to know the cluster's topics when `loaded` is called. `memory` counts the
     members of all shards together, `offset_memory` their offsets. `cluster` has the topics for consumer
-    groups.
+    groups. `backlog_began` is called when there is more to do than a turn's work: `work_off` is to be called,
+    in later turns, until `has_backlog` is False.
     """
 
     def __init__(
@@ -77,9 +78,10 @@ class GroupShard:
         memory: MemberMemory | None = None,
         offset_memory: OffsetMemory | None = None,
         cluster: ClusterTopics | None = None,
+        backlog_began: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
-        self._store = GroupStore(config, partition_count, memory, offset_memory, cluster)
+        self._store = GroupStore(config, partition_count, memory, offset_memory, cluster, backlog_began)
         self.member_bytes = self._store.member_bytes
         self._offsets = self._store.offsets
         self._timers = self._store.timers
@@ -151,18 +153,27 @@ class GroupShard:
 
     def next_deadline_ms(self) -> int | None:
         """When to call `tick`, or None; may change with every event."""
-        return 0 if self._offsets.has_backlog else self._timers.next_ms()
+        return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> ShardResult:
-        """Handle all deadlines that have passed, and do a step of what takes more than one turn."""
+        """Handle all deadlines that have passed."""
         result = ShardResult()
         while (key := self._timers.pop_due(now_ms)) is not None:
             group = self._store.groups.get(key.group_id)
             if group is not None:
                 self._store.kind(group).fall_due(group, key, result, now_ms)
                 self._store.settle(key.group_id, result, now_ms)
-        if self._offsets.has_backlog:
-            self._store.work_off(result, now_ms)
+        return result
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether `work_off` has something to do."""
+        return self._offsets.has_backlog
+
+    def work_off(self, now_ms: int) -> ShardResult:
+        """Do a step of what takes more than one turn."""
+        result = ShardResult()
+        self._store.work_off(result, now_ms)
         return result
 
     def group_ids(self) -> list[str]:

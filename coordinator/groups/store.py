@@ -60,12 +60,13 @@ class GroupStore:
         memory: MemberMemory | None = None,
         offset_memory: OffsetMemory | None = None,
         cluster: ClusterTopics | None = None,
+        backlog_began: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self.offset_memory = offset_memory or OffsetMemory()
         self.memory = memory or MemberMemory(config.all_groups_bytes_max, self.member_bytes)
         self.groups: dict[str, Group] = {}
-        self.offsets = GroupOffsets(self.offset_memory, config.offsets_step)
+        self.offsets = GroupOffsets(self.offset_memory, config.offsets_step, backlog_began)
         self._step: ShardResult | None = None
         """What `work_off` has returned last."""
         self._deletions: list[Deletion] = []

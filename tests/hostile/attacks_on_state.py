@@ -39,6 +39,11 @@ from holdfast_log.protocol.messages.create_partitions import CreatePartitionsReq
 from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from holdfast_log.protocol.messages.end_txn import EndTxnRequest
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
+from holdfast_log.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from holdfast_log.protocol.messages.ownership import IF_FREE, OwnRequest, ResourceClaim
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from holdfast_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -52,6 +57,7 @@ from tests.hostile.scene import (
     create,
     files_below,
     held,
+    longest_work_of_produce_ms,
     names,
     once_loaded,
     produced,
@@ -65,6 +71,8 @@ _TOPIC_RESOURCE = 2
 _AHEAD = 50
 """Requests that are sent before the first is answered."""
 _CONTROL = "\x1b[2J\n[2026-01-01 00:00:00,000] ERROR all is lost"
+_COMMITTED, _COMMITTING_GROUPS = 50, 2_000
+"""Partitions, and groups that commit an offset of each."""
 _CLIENT_HELLO = bytes.fromhex("16030100a5010000a10303") + bytes(160)
 """How a client begins that takes the port for one of TLS."""
 
@@ -237,6 +245,44 @@ def internal_topics(scene: Scene) -> str:
     return held(is_held, "; ".join(told))
 
 
+def offsets(scene: Scene) -> str:
+    """Committed offsets of thousands of groups, and the deletion of their topic."""
+    created = create(scene, "committed", _COMMITTED)
+    held(not created.error_code, f"CreateTopics: {ErrorCode(created.error_code).name}")
+    await_coordinator(scene, "committed", GROUP)
+    rows = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=0, committed_metadata="")
+        for index in range(_COMMITTED)
+    ]
+    topics = [OffsetCommitRequestTopic(name="committed", partitions=rows)]
+    commits = (
+        OffsetCommitRequest(group_id=f"committed-{number}", member_id="", topics=topics)
+        for number in range(_COMMITTING_GROUPS)
+    )
+    with scene.socket() as connection:
+        once_loaded(
+            lambda: connection.call(
+                OffsetCommitRequest(group_id="committed", member_id="", topics=topics), 6
+            ),
+            lambda answer: [answer.topics[0].partitions[0].error_code],
+        )
+        done = answers(connection, commits, 6)
+    before_ms = longest_work_of_produce_ms(scene, 1)
+    deletion = DeleteTopicState(name="committed", topic_id=UUID(int=0))
+    with scene.socket() as connection:
+        connection.send_request(DeleteTopicsRequest(topics=[deletion], topic_names=[], timeout_ms=60_000), 6)
+        beside_ms = longest_work_of_produce_ms(scene, 3)
+        held(connection.next_frame() is not None, "DeleteTopics: the broker closed the connection")
+    deleted = scene.ask(DeleteTopicsRequest(topics=[deletion], topic_names=[], timeout_ms=60_000), 6)
+    code = ErrorCode(deleted.responses[0].error_code)
+    is_gone = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return held(
+        is_gone and done == _COMMITTING_GROUPS and beside_ms < before_ms + 50,
+        f"{done * _COMMITTED:,} offsets; the topic is deleted: {is_gone}; a produce of another client waited "
+        f"for {before_ms:.0f} ms of the broker's work before, and for {beside_ms:.0f} ms beside the deletion",
+    )
+
+
 def logins(scene: Scene) -> str:
     """Handshakes of SASL and TLS at a port that wants neither, and access control lists without an
     authorizer."""
@@ -350,5 +396,5 @@ def _abort_transactions(scene: Scene, connection: RawSocket, topic: str, count: 
 
 
 STATE_ATTACKS: tuple[Callable[[Scene], str], ...] = (
-    owners, append_ids, keys, quotas_of_many, internal_topics, logins, records_for_the_cleaner,
+    owners, append_ids, keys, quotas_of_many, internal_topics, offsets, logins, records_for_the_cleaner,
 )  # fmt: skip

@@ -146,6 +146,17 @@ def work_of_produce_ms(scene: Scene, count: int) -> float:
     return (scene.work_s() - began_s) / count * 1000
 
 
+def longest_work_of_produce_ms(scene: Scene, seconds: float) -> float:
+    """The broker's most processor time while another client waited for a produce, in so many seconds."""
+    longest_s, ends_s = 0.0, time.monotonic() + seconds
+    with scene.socket("honest") as client:
+        while time.monotonic() < ends_s:
+            began_s = scene.work_s()
+            produced(client, batch(b"x"))
+            longest_s = max(longest_s, scene.work_s() - began_s)
+    return longest_s * 1000
+
+
 def sizes(paths: Iterable[Path]) -> int:
     """The bytes of these files, without those that the broker removes meanwhile."""
     total = 0

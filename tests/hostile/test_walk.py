@@ -32,4 +32,4 @@ def test_no_attack_of_a_client_without_a_right_does_harm(tmp_path: Path) -> None
     finally:
         run_module(manage, "stop", "--directory", directory)
     assert walked.returncode == 0, walked.stdout + walked.stderr
-    assert walked.stdout.count("held: ") == len(walked.stdout.splitlines()) >= 22
+    assert walked.stdout.count("held: ") == len(walked.stdout.splitlines()) >= 23

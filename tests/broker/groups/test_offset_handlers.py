@@ -10,6 +10,7 @@ import pytest
 
 from holdfast_log.broker.handlers.offset_fetch import OffsetFetchHandler
 from holdfast_log.broker.requests.parts import PART_ROWS
+from holdfast_log.coordinator.groups.offsets import STEP
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.protocol.errors import ErrorCode
@@ -140,6 +141,42 @@ def test_all_partitions_of_a_group_with_many_offsets_are_fetched_a_few_in_each_t
     assert [found.committed_offset for topic in topics for found in topic.partitions] == list(range(MANY))
     assert sum(fetched) == MANY
     assert max(fetched) == PART_ROWS
+
+
+def test_offsets_of_a_deleted_topic_are_deleted_by_one_shard_in_each_turn(
+    broker: GroupBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The groups are those of three shards, each of which has more than a turn's work."""
+    service = broker.groups.service
+    many = [OffsetToCommit(TopicPartition("t", index), index) for index in range(2 * STEP)]
+    for group in map(str, range(9)):
+        service.ask(
+            group,
+            lambda shard, waiting, now, group=group: shard.commit_offsets(waiting, group, many, now_ms=now),
+        )
+    steps: list[int] = []
+    work_off = GroupShard.work_off
+
+    def counting(self: GroupShard, now_ms: int) -> Any:
+        result = work_off(self, now_ms)
+        steps.append(len(result.records))
+        return result
+
+    monkeypatch.setattr(GroupShard, "work_off", counting)
+    broker.delete("t")
+    assert service.offset_count == 9 * 2 * STEP, "not yet"
+    turns = 0
+    while service.offset_count:
+        done = len(steps)
+        now_s = broker.clock.seconds()
+        for call in [each for each in broker.clock.calls if each.getTime() <= now_s]:
+            broker.clock.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
+        turns += 1
+        assert len(steps) - done <= 1
+    assert max(steps) == STEP
+    assert turns >= 9 * 2
 
 
 def test_a_group_with_many_offsets_that_is_fetched_in_one_turn_is_missed(

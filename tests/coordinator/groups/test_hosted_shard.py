@@ -16,7 +16,6 @@ from holdfast_log.coordinator.groups.classic_join import Join
 from holdfast_log.coordinator.groups.classic_rebalance import Sync
 from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
 from holdfast_log.coordinator.groups.effects import GroupReader, JoinAnswer, ReaderClaim
-from holdfast_log.coordinator.groups.offsets import STEP
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -488,21 +487,6 @@ class TestClaims:
         host = Host().loaded()
         host.create_group()
         assert [answer.error for answer in host.register("c-1")] == [ErrorCode.NONE]
-
-
-def test_many_offsets_are_deleted_a_few_in_each_turn() -> None:
-    host = Host().loaded()
-    offsets = [OffsetToCommit(TopicPartition("t", index), 1) for index in range(3 * STEP + 1)]
-    host.ask(lambda shard, waiting, now: shard.commit_offsets(waiting, "g", offsets, now_ms=now))
-    before = len(host.log.records)
-    host.hosted.apply(lambda shard, now: shard.topics_deleted(["t"], now))
-    deleted = []
-    while host.clock.calls and host.clock.calls[0].getTime() <= host.clock.seconds():
-        call = host.clock.calls.pop(0)
-        call.called = 1
-        call.func()
-        deleted.append(len(host.log.records) - before - sum(deleted))
-    assert deleted == [STEP, STEP, STEP, 1]
 
 
 def test_a_closed_shard_is_freed_without_the_collector() -> None:

@@ -79,10 +79,10 @@ class Coordinator:
 
     @property
     def is_working(self) -> bool:
-        return self.shard.next_deadline_ms() == 0
+        return self.shard.has_backlog
 
     def tick(self) -> ShardResult:
-        return self.perform(self.shard.tick(0))
+        return self.perform(self.shard.work_off(0))
 
     def finish(self) -> int:
         """Take all steps. Returns how many there were."""
