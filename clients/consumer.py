@@ -165,8 +165,8 @@ class BaseConsumer(GroupCalls):
         between return records of other partitions.
         """
         limit = self._max_poll_records if max_records is None else max_records
-        self._loop.run_until(timeout_ms, lambda: self._buffer.fill(limit))
-        return self._buffer.take(limit)
+        has_records = self._loop.run_until(timeout_ms, lambda: self._buffer.fill(limit))
+        return self._buffer.take(limit) if has_records else []
 
     @one_thread
     @checked(timeout_ms=A_WAIT)

@@ -203,8 +203,9 @@ class ConsumerLoop:
         self._has_heartbeat_thread = parts.has_heartbeat_thread
         self._heartbeat_thread: HeartbeatThread | None = None
 
-    def run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
-        """Run the loop until `has_something()`, `wake` or the end of `timeout_ms`.
+    def run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> bool:
+        """Run the loop until `has_something()`, `wake` or the end of `timeout_ms`. Returns whether there is
+        something that the application may have: a member whose session may be over may have lost it.
 
         Raises ClosedError, and the errors of the fetcher, the group and the claims.
         """
@@ -212,29 +213,29 @@ class ConsumerLoop:
             raise ClosedError("the consumer is closed")
         claims = self._claims
         if claims is None:
-            self._run_until(timeout_ms, has_something)
-            return
+            return self._run_until(timeout_ms, has_something)
         self.raise_claims_error()
         claims.begin_turn()
-        self._run_until(timeout_ms, lambda: claims.error is not None or has_something())
+        found = self._run_until(timeout_ms, lambda: claims.error is not None or has_something())
         self.raise_claims_error()
+        return found
 
     def raise_claims_error(self) -> None:
         """Raise why the claims were refused or lost, unless the consumer is closed."""
         if not self.is_closed and self._claims is not None and self._claims.error is not None:
             raise self._claims.error
 
-    def _run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
+    def _run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> bool:
         group = self._group
         if group is not None:
             group.heartbeats.poll_begins()
         try:
-            self._turns_until(timeout_ms, has_something)
+            return self._turns_until(timeout_ms, has_something)
         finally:
             if group is not None:
                 group.heartbeats.application_begins()
 
-    def _turns_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
+    def _turns_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> bool:
         group = self._group
         deadline_ms = self._network.now_ms() + timeout_ms
         is_late = False
@@ -258,6 +259,7 @@ class ConsumerLoop:
                 break
             is_late = left_ms <= 0  # The replies of the last turn are looked at once more.
         self._is_woken = False
+        return is_enough
 
     def _until_settle_ms(self, at_most_ms: int) -> int:
         settle_ms = None if self._group is None else self._group.until_settle_ms()

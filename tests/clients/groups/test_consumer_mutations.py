@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.clients.consuming.loop import ConsumerLoop
 from holdfast_log.clients.errors import CommitFailedError
 from holdfast_log.clients.groups import consumer_member, consumer_requests
 from holdfast_log.clients.groups.consumer_member import ConsumerMembership, ConsumerMemberState
@@ -107,6 +108,12 @@ def left_for_good(self: ConsumerGroupSettings, member_id: str) -> Any:
     return request
 
 
+def whatever_it_has(self: ConsumerLoop, timeout_ms: int, has_something: Callable[[], bool]) -> bool:
+    _RUN_UNTIL(self, timeout_ms, has_something)
+    return True
+
+
+_RUN_UNTIL = ConsumerLoop.run_until
 _LEAVE, _ACCEPTED = ConsumerGroupSettings.leave_request, ConsumerMembership._accepted
 
 
@@ -175,6 +182,13 @@ MUTATIONS: dict[str, tuple[object, str, object, Check]] = {
     "a member that was paused for a session returns records": (
         ConsumerMembership, "is_certain", lambda self, now_ms: True,
         within(scenarios.TestFencing().test_a_member_that_was_paused_for_a_session_returns_nothing_and_joins_again),
+    ),
+    "a member that may have lost its partitions returns what it has buffered": (
+        ConsumerLoop, "run_until", whatever_it_has,
+        within(
+            scenarios.TestFencing()
+            .test_a_member_that_was_paused_returns_nothing_that_it_had_buffered_before_the_coordinator_answers
+        ),
     ),
     "heartbeats are as far apart as the member likes": (
         ConsumerMembership, "_accepted", at_its_own_pace,

@@ -405,6 +405,24 @@ class TestFencing:
         assert any(told[0] == "lost" for told in sleeper.told)
         assert len(sleeper.records) >= before
 
+    def test_a_member_that_was_paused_returns_nothing_that_it_had_buffered_before_the_coordinator_answers(
+        self, cluster: FakeCluster, party: Party
+    ) -> None:
+        (sleeper,) = party.settled("sleeper", max_poll_records=1, enable_auto_commit=False)
+        while not sleeper.consumer._buffer._leftover:
+            sleeper.poll(100)
+        for node in cluster.brokers:
+            cluster.pause_broker(node)
+        cluster.time_ms += 2 * SESSION_MS
+        assert sleeper.poll(100) == []
+        assert sleeper.consumer._buffer._leftover, "whether they are lost is not known yet"
+        for node in cluster.brokers:
+            cluster.start_broker(node)
+        before = len(sleeper.records)
+        while len(sleeper.records) == before:
+            party.settle()
+            sleeper.poll(100)
+
     def test_a_commit_that_begins_before_the_loss_is_not_repeated_after_it(
         self, cluster: FakeCluster, party: Party
     ) -> None:
