@@ -7,6 +7,9 @@ answered INVALID_TXN_STATE.
 
 A client needs the right to write under the transactional id, to read the group, and each topic. Partitions
 that the committing consumer says to own and has lost are refused, as in OffsetCommit.
+
+A request of many partitions is handled in parts, each of which is verified by itself: the transaction may end
+between two of them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.groups.commit_rows import offsets_of, owner_tokens, response_rows
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
 from holdfast_log.broker.ownership.committers import CommitterCheck
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
 from holdfast_log.broker.transactions.answers import check_transactional_id, known_error
 from holdfast_log.broker.transactions.group_guards import GroupGuards
 from holdfast_log.broker.transactions.verification import CoordinatorVerifier
@@ -43,6 +46,8 @@ _FIRST_VERSION_THAT_ADDS = 5
 @dataclass(eq=False)
 class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
     request = TxnOffsetCommitRequest
+    parts = (RowPaths(("topics", "partitions"), ("topics", "partitions")),)
+    whole_rows_max = 100
     groups: GroupService
     metadata: MetadataCache
     committers: CommitterCheck
