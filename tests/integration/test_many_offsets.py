@@ -16,7 +16,7 @@ from holdfast_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.cluster import BackgroundBroker, Cluster
+from tests.cluster import Cluster
 from tests.integration.raw_socket import RawSocket
 from tests.integration.waiting import until
 
@@ -47,17 +47,22 @@ def answered(client: RawSocket, request: Any, version: int) -> Any:
     return answers[-1]
 
 
-def committed(client: RawSocket, group: str, *, stable: bool = True) -> dict[int, int]:
-    """The offsets of all partitions of a group, as soon as they are stable."""
+def fetched(client: RawSocket, group: str, *, stable: bool = False) -> tuple[int, list[Any]]:
+    """The error of a group, and the rows of all its partitions."""
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=stable
     )
+    (found,) = client.call(request, 9).groups
+    return found.error_code, [row for topic in found.topics for row in topic.partitions]
+
+
+def committed(client: RawSocket, group: str, *, stable: bool = True) -> dict[int, int]:
+    """The offsets of all partitions of a group, as soon as they are stable."""
     rows: list[Any] = []
 
     def are_stable() -> bool:
-        (found,) = client.call(request, 9).groups
-        assert found.error_code == ErrorCode.NONE
-        rows[:] = [row for topic in found.topics for row in topic.partitions]
+        error, rows[:] = fetched(client, group, stable=stable)
+        assert error == ErrorCode.NONE
         assert {row.error_code for row in rows} <= {ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT}
         return all(row.error_code == ErrorCode.NONE for row in rows)
 
@@ -72,10 +77,10 @@ def test_they_count_when_their_transaction_ends_and_are_gone_when_topic_or_group
     with Admin({"bootstrap.servers": broker.address}) as admin, RawSocket(broker.port) as client:
         admin.create_topics([NewTopic("t", PARTITIONS, 1)])
         until(lambda: all(found_coordinators(client)))
-        commit_all(client, broker, "kept")
+        commit_all(client, "kept")
         everything = dict.fromkeys(range(PARTITIONS), 7)
         assert committed(client, "kept") == committed(client, "kept", stable=False) == everything
-        commit_all(client, broker, "deleted")
+        commit_all(client, "deleted")
         (result,) = client.call(DeleteGroupsRequest(groups_names=["deleted"]), 2).results
         assert result.error_code == ErrorCode.NONE
         assert committed(client, "deleted") == {}
@@ -87,7 +92,7 @@ def test_they_count_when_their_transaction_ends_and_are_gone_when_topic_or_group
     with RawSocket(broker.port) as client:
         until(lambda: all(found_coordinators(client)))
         for group in ("kept", "deleted"):
-            until(lambda group=group: answered_all(client, group) == {})
+            until(lambda group=group: fetched(client, group) == (ErrorCode.NONE, []))
 
 
 def found_coordinators(client: RawSocket) -> list[bool]:
@@ -98,7 +103,7 @@ def found_coordinators(client: RawSocket) -> list[bool]:
     return found
 
 
-def commit_all(client: RawSocket, broker: BackgroundBroker, group: str) -> None:
+def commit_all(client: RawSocket, group: str) -> None:
     """Commit an offset of each partition in one request, in a transaction that ends."""
     wanted = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
     began = answered(client, wanted, 4)
@@ -127,12 +132,3 @@ def commit_all(client: RawSocket, broker: BackgroundBroker, group: str) -> None:
         committed=True,
     )
     assert answered(client, ending, 3).error_code == ErrorCode.NONE
-
-
-def answered_all(client: RawSocket, group: str) -> dict[int, int] | None:
-    """The offsets of a group, or None while its coordinator reads its log."""
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    (found,) = client.call(request, 9).groups
-    if found.error_code:
-        return None
-    return {row.partition_index: row.committed_offset for topic in found.topics for row in topic.partitions}
